@@ -1,0 +1,33 @@
+package metrics
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Registry holds the collectors of one node.
+type Registry struct {
+	registry *prometheus.Registry
+}
+
+// NewRegistry makes a registry with the collectors of the Go runtime (pauses of the garbage collector among them) and
+// of the process.
+func NewRegistry() *Registry {
+	r := &Registry{registry: prometheus.NewRegistry()}
+	r.registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return r
+}
+
+// Registerer is where a room registers a collector of its own.
+func (r *Registry) Registerer() prometheus.Registerer { return r.registry }
+
+// Handler serves the aggregated page.
+func (r *Registry) Handler() http.Handler {
+	return promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+}
