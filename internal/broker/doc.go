@@ -1,0 +1,32 @@
+// Package broker says what a client's request means for the whole broker: is
+// it allowed, which parts of the broker does it touch, and in which order.
+//
+// It stands between the sessions above it, which know what one client has been
+// promised, and the catalog and the running queues below it. A request comes
+// in as a struct, is checked against the catalog's view and the user's
+// permissions, becomes at most one catalog command, and is then carried out on
+// the queues concerned.
+//
+// It never reads or writes protocol bytes and never knows how a queue is made
+// durable.
+//
+// Map of the files:
+//
+//	api.go         what a session uses: Conn, requests, replies, callbacks
+//	admin.go       what the management side uses: users, vhosts, operations
+//	listing.go     rows of the listings and how they are gathered
+//	explain.go     why a queue delivers nothing
+//	broker.go      the Broker, its options, start and stop
+//	login.go       who may log in, who may open which virtual host
+//	conn.go        the registry of open connections
+//	permission.go  configure, write, read: which operation asks for which
+//	exchange.go    declare, delete and bind exchanges
+//	queue.go       declare, delete and purge queues
+//	binding.go     bind and unbind
+//	consume.go     consume and get
+//	publisher.go   a channel's publishing side, with its cache of routes
+//	reply.go       direct reply-to
+//	collect.go     auto-delete, exclusive and deleted queues: cleaning up
+//	alarm.go       memory and disk alarms
+//	metrics.go     counters
+package broker

@@ -1,0 +1,120 @@
+package broker
+
+import "time"
+
+// The rows of the listings. Their JSON names are the column names of
+// rabbitmqctl, which are also the field names of its HTTP API where both exist.
+
+// QueueInfo is a row of the list of queues.
+type QueueInfo struct {
+	Name                   string         `json:"name"`
+	VHost                  string         `json:"vhost"`
+	Type                   string         `json:"type"`
+	ID                     uint64         `json:"id"`
+	Durable                bool           `json:"durable"`
+	AutoDelete             bool           `json:"auto_delete"`
+	Exclusive              bool           `json:"exclusive"`
+	Arguments              map[string]any `json:"arguments"`
+	State                  string         `json:"state"` // running, quarantined
+	Reason                 string         `json:"reason,omitempty"`
+	Owner                  string         `json:"owner_connection,omitempty"`
+	MessagesReady          uint64         `json:"messages_ready"`
+	MessagesUnacknowledged uint64         `json:"messages_unacknowledged"`
+	Messages               uint64         `json:"messages"`
+	Consumers              uint64         `json:"consumers"`
+	Counters               QueueCounters  `json:"counters"`
+}
+
+// QueueCounters count what happened in a queue since this node started.
+type QueueCounters struct {
+	Published   uint64 `json:"publish"`
+	Delivered   uint64 `json:"deliver_get"`
+	Acked       uint64 `json:"ack"`
+	Redelivered uint64 `json:"redeliver"`
+}
+
+// ExchangeInfo is a row of the list of exchanges.
+type ExchangeInfo struct {
+	Name       string         `json:"name"`
+	VHost      string         `json:"vhost"`
+	Type       string         `json:"type"`
+	Durable    bool           `json:"durable"`
+	AutoDelete bool           `json:"auto_delete"`
+	Internal   bool           `json:"internal"`
+	Arguments  map[string]any `json:"arguments"`
+}
+
+// BindingInfo is a row of the list of bindings.
+type BindingInfo struct {
+	VHost           string         `json:"vhost"`
+	Source          string         `json:"source_name"`
+	Destination     string         `json:"destination_name"`
+	DestinationKind string         `json:"destination_kind"` // queue, exchange
+	RoutingKey      string         `json:"routing_key"`
+	Arguments       map[string]any `json:"arguments"`
+}
+
+// ConnectionInfo is a row of the list of connections. The session fills all
+// but Name, ID, User and VHost, which the broker knows.
+type ConnectionInfo struct {
+	ID               uint64         `json:"id"`
+	Name             string         `json:"name"` // peer address -> own address
+	User             string         `json:"user"`
+	VHost            string         `json:"vhost"`
+	Protocol         string         `json:"protocol"`
+	Mechanism        string         `json:"auth_mechanism"`
+	PeerHost         string         `json:"peer_host"`
+	PeerPort         int            `json:"peer_port"`
+	Host             string         `json:"host"`
+	Port             int            `json:"port"`
+	TLS              bool           `json:"ssl"`
+	State            string         `json:"state"` // running, blocking, blocked, closing
+	Channels         int            `json:"channels"`
+	ChannelMax       int            `json:"channel_max"`
+	FrameMax         int            `json:"frame_max"`
+	Heartbeat        int            `json:"timeout"`
+	ClientProperties map[string]any `json:"client_properties"`
+	ConnectedAt      time.Time      `json:"connected_at"`
+	ReceivedBytes    uint64         `json:"recv_oct"`
+	SentBytes        uint64         `json:"send_oct"`
+}
+
+// ChannelInfo is a row of the list of channels. The session fills all but
+// Connection, User and VHost.
+type ChannelInfo struct {
+	Connection     string `json:"connection"`
+	Number         int    `json:"number"`
+	User           string `json:"user"`
+	VHost          string `json:"vhost"`
+	Transactional  bool   `json:"transactional"`
+	Confirm        bool   `json:"confirm"`
+	Consumers      int    `json:"consumer_count"`
+	Unacknowledged uint64 `json:"messages_unacknowledged"`
+	Unconfirmed    uint64 `json:"messages_unconfirmed"`
+	Uncommitted    uint64 `json:"messages_uncommitted"`
+	AcksUncommited uint64 `json:"acks_uncommitted"`
+	Prefetch       uint32 `json:"prefetch_count"`
+	GlobalPrefetch uint32 `json:"global_prefetch_count"`
+}
+
+// ConsumerInfo is a row of the list of consumers.
+type ConsumerInfo struct {
+	VHost       string         `json:"vhost"`
+	Queue       string         `json:"queue_name"`
+	Connection  string         `json:"connection"`
+	Channel     int            `json:"channel"`
+	Tag         string         `json:"consumer_tag"`
+	AckRequired bool           `json:"ack_required"`
+	Exclusive   bool           `json:"exclusive"`
+	Prefetch    uint32         `json:"prefetch_count"`
+	Unacked     uint64         `json:"messages_unacknowledged"`
+	Active      bool           `json:"active"`
+	Arguments   map[string]any `json:"arguments"`
+}
+
+// OrphanInfo is a group found in the log that the catalog does not know. It is
+// kept until an operator discards it.
+type OrphanInfo struct {
+	Group  uint64 `json:"group"`
+	Reason string `json:"reason"`
+}
