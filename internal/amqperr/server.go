@@ -1,0 +1,45 @@
+package amqperr
+
+import "time"
+
+// Forced: an operator or the server itself ends the connection.
+func Forced(reason string) *Error { return newError(ConnectionForced, "%s", reason) }
+
+// Shutdown: the node stops.
+func Shutdown() *Error {
+	return newError(ConnectionForced, "broker forced connection closure with reason 'shutdown'")
+}
+
+// VHostDeleted: the connection's vhost was deleted.
+func VHostDeleted(vhost string) *Error {
+	return newError(ConnectionForced, "vhost '%s' is deleted", vhost)
+}
+
+// UserDeleted: the connection's user was deleted.
+func UserDeleted(user string) *Error {
+	return newError(ConnectionForced, "user '%s' is deleted", user)
+}
+
+// ConsumerTimeout: a delivery stayed unacknowledged for too long.
+func ConsumerTimeout(tag uint64, limit time.Duration) *Error {
+	return newError(PreconditionFailed, "delivery acknowledgement on channel timed out. Delivery tag %d was not acknowledged within %d ms", tag, limit.Milliseconds())
+}
+
+// TimedOut: what the client asked for got no answer in time; whether it took
+// effect is unknown. Only the channel ends: the others are not concerned.
+func TimedOut(operation string, kind Kind, vhost, name string, limit time.Duration) *Error {
+	e := newError(InternalError, "%s of %s '%s' in vhost '%s' got no answer within %d ms", operation, kind, name, vhost, limit.Milliseconds())
+	e.Scope = Channel
+	return e
+}
+
+// PublishRefused: a transaction holds a publish that a queue did not take.
+func PublishRefused(count int) *Error {
+	return newError(PreconditionFailed, "%d publishes of the transaction were refused", count)
+}
+
+// Overloaded: a bound of the server is full, and waiting would not help.
+func Overloaded(what string) *Error { return newError(ResourceError, "%s", what) }
+
+// Internal: trouble of our own that the client has to know about.
+func Internal(reason string) *Error { return newError(InternalError, "%s", reason) }
