@@ -1,0 +1,142 @@
+package queuehost
+
+import (
+	"holdfast/internal/message"
+	"holdfast/internal/queue"
+	"holdfast/internal/seglog"
+	"holdfast/internal/wire"
+)
+
+// Outcome is what became of a publish in one queue.
+type Outcome uint8
+
+const (
+	// Accepted: the message is in the queue, and on disk if it and the queue are durable.
+	Accepted Outcome = iota
+	// Refused: the queue did not take the message.
+	Refused
+	// Unknown: nobody can say in time whether the message will be kept. The
+	// publisher is told a nack, which does not mean that it is stored nowhere.
+	Unknown
+	// Gone: the queue was deleted meanwhile; the message counts as accepted and dropped with it.
+	Gone
+)
+
+// String returns the outcome's name.
+func (o Outcome) String() string {
+	switch o {
+	case Accepted:
+		return "accepted"
+	case Refused:
+		return "refused"
+	case Unknown:
+		return "unknown"
+	case Gone:
+		return "gone"
+	}
+	return "outcome?"
+}
+
+// Ticket hears what became of publishes: those with the sequence numbers first
+// to last, inclusive, in the numbering of whoever handed them in. It is called
+// on shard workers, once for each publish and queue, and must not block. Calls
+// for one queue come in the order of the publishes, except that a transient
+// message does not wait for the disk and may overtake persistent ones.
+type Ticket interface {
+	Settled(first, last uint64, o Outcome)
+}
+
+// Publish is one message on its way into one queue.
+type Publish struct {
+	Message    message.Message
+	Persistent bool
+	// Ticket hears the outcome as Seq. Nil: nobody waits.
+	Ticket Ticket
+	Seq    uint64
+	// Credit, if not nil, is charged with the message until the queue has done
+	// its part: applied the publish, and, if the body went to the log, seen it
+	// on disk.
+	Credit *Credit
+}
+
+// Unlimited as ConsumerSpec.Credit means deliveries without counting.
+const Unlimited = queue.Unlimited
+
+// ConsumerSpec is what a consumer asks for.
+type ConsumerSpec struct {
+	Tag        string
+	Prefetch   uint32 // unacked messages it may hold; 0 = no limit
+	NoAck      bool   // deliveries are settled when they are assigned
+	Exclusive  bool   // nobody else may consume
+	Credit     uint32 // deliveries it may get before Handle.Credit grants more; Unlimited = no counting
+	Wake       bool   // call Consumer.Wake when a message waits and the credit is used up
+	Priority   int32  // consumers of a higher priority are served first
+	Connection uint64 // who it is, for listings
+	Channel    uint16 // of which channel, for listings
+	Arguments  wire.Table
+}
+
+// Delivery is a message on its way to one consumer.
+type Delivery struct {
+	Consumer    queue.ConsumerID
+	ID          uint64 // dense for each consumer, from 1; what Handle.Settle names. 0 for a no-ack get
+	Redelivered bool
+	Count       uint32 // how often it came back before
+	// Message is the message, if it is in memory; then Load is nil.
+	Message message.Message
+	// Load fetches the message from the log. Whoever has the delivery must call
+	// Load.Load, or Load.Drop if it never will.
+	Load *Loader
+}
+
+// Consumer receives deliveries. Its methods run on the queue's shard worker
+// and must not block.
+type Consumer interface {
+	// Deliver hands over messages, oldest first. The slice is reused after the call.
+	Deliver(ds []Delivery)
+	// Cancelled says that the queue has ended the consumer, because it was
+	// deleted or became unavailable. Nothing comes after it.
+	Cancelled(reason error)
+	// Drained answers Handle.Credit with drain: left was taken back of the credit.
+	Drained(left uint32)
+	// Wake says that a message waits for which the consumer has no credit.
+	// Asked for with ConsumerSpec.Wake; it comes once, and again only after a
+	// credit was granted and used up.
+	Wake()
+}
+
+// Owner is told what a queue cannot decide.
+type Owner interface {
+	// Unused says that the queue's last consumer has left. It runs on the
+	// queue's shard worker and must not block.
+	Unused(id seglog.GroupID)
+}
+
+// QueueDef is a queue as the catalog defines it.
+type QueueDef struct {
+	ID          seglog.GroupID
+	VHost, Name string
+	Durable     bool
+	Exclusive   bool
+	AutoDelete  bool
+	Args        wire.Table
+}
+
+// logged reports whether the queue's commands go to the log: a queue that does
+// not outlive its node, or its connection, is direct.
+func (d *QueueDef) logged() bool { return d.Durable && !d.Exclusive }
+
+// ConsumerInfo describes a consumer for listings.
+type ConsumerInfo struct {
+	ID      queue.ConsumerID
+	Spec    ConsumerSpec
+	Unacked uint64
+	Active  bool // it may get the next message as far as credit and prefetch go
+}
+
+// Orphan is a group of the log that nobody has claimed. It is kept until
+// Registry.Discard gives it up.
+type Orphan struct {
+	ID     seglog.GroupID
+	Reason string
+}

@@ -1,0 +1,25 @@
+// Package queuehost runs the queues of this node. A queue's machine (package
+// queue) says what happens to a message; queuehost batches the commands that
+// reach it, hands them to the group's replicator (package replica), keeps the
+// bodies, and carries out the effects: deliveries, confirms, space given back.
+// Handle is how anyone reaches a queue.
+//
+// It never speaks AMQP, never decides what happens to a message, and never
+// blocks: a Handle's methods put commands into the queue's inbox and return;
+// answers come on the queue's shard worker through Ticket, Consumer and the
+// done functions, none of which may block. What one goroutine does through a
+// Handle happens in that order.
+//
+//   - api.go: Ticket, Consumer, Delivery, Publish and the other words shared with the rooms above
+//   - credit.go: what a connection may have in flight towards queues
+//   - window.go: a session's side of a consumer's credit
+//   - handle.go: the operations on one queue
+//   - loader.go: bodies that have to be read from the log
+//   - registry.go: which queues run here; orphans and quarantine
+//   - inbox.go: commands on their way to the worker
+//   - host.go, pack.go, apply.go, stable.go: the queue on its worker: what it keeps, what goes into an entry, what follows from it, what waits for the disk
+//   - replay.go: restart: entries, snapshots and the recover command
+//   - bodies.go: the map from message numbers to bodies in memory, and the tail cache
+//   - lane.go: what the queues of one shard worker share
+//   - stats.go: counters and explanations
+package queuehost

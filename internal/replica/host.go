@@ -1,0 +1,63 @@
+package replica
+
+import "holdfast/internal/seglog"
+
+// Host is what a group brings along: its machine and what surrounds it. All
+// methods are called by the one worker that owns the group, or, before the
+// node is started, by the goroutine that replays. None may block.
+type Host interface {
+	// Pack fills e with pending commands, at most one entry's worth: about
+	// MaxEntryBytes of items and MaxEntryCommands commands. It reports whether
+	// more is pending than went in. An entry left empty is not applied. For a
+	// direct group, e.Logged is false: nothing needs to be encoded.
+	Pack(e *Entry) (more bool)
+	// Apply carries out the entry that was packed last.
+	Apply(e *Entry)
+	// Stable says that the entries up to index are on disk. Only solo groups hear it.
+	Stable(index uint64)
+	// Overdue says that entries up to index have waited for the disk longer
+	// than Options.Overdue. It may come again, with the same index or a higher one.
+	Overdue(index uint64)
+	// Replay applies an entry read from the log. Nothing follows from it.
+	Replay(e seglog.Replayed) error
+	// Restore takes the state from a snapshot.
+	Restore(blob []byte) error
+	// AppendSnapshot appends the state as of the last entry applied.
+	AppendSnapshot(dst []byte) []byte
+	// Live appends the ids of the items that the state still needs; ok is
+	// false if all of them are to be kept, as for a group nobody has claimed.
+	Live(dst []seglog.Range) (live []seglog.Range, ok bool)
+	// Recover is called once after the replay, before the first Pack: the
+	// commands of the last incarnation are all there, and clean says whether it
+	// ended in an orderly way. It reports whether there is something to pack.
+	Recover(clean bool) (wake bool)
+}
+
+// An entry ends when it has about so many bytes of items, or commands.
+const (
+	MaxEntryBytes    = 256 << 10
+	MaxEntryCommands = 4096
+)
+
+// Entry is what a host packs in one round: commands that are applied together
+// and stand or fall together on disk.
+type Entry struct {
+	Index, Term uint64
+	Time        int64 // unix nanoseconds; never falls within a group
+	Logged      bool  // the entry goes to the log
+	Sync        bool  // somebody waits for it to be stable
+	// Meta is where the host appends its encoded commands. It comes empty and
+	// may share its array with other entries.
+	Meta []byte
+
+	packed bool
+	round  *round
+}
+
+// Pack marks the entry as not empty. A host that encodes commands into Meta
+// need not call it.
+func (e *Entry) Pack() { e.packed = true }
+
+// Item adds one item, for instance a message's body, under an id that rises
+// within the entry. The bytes must not change until the entry is stable.
+func (e *Entry) Item(id uint64, item []byte) { e.round.item(id, item) }
