@@ -1,0 +1,39 @@
+package message
+
+// ChunkSize is the largest body that travels inside the head. A larger one is
+// cut into chunks of this size, the last one shorter.
+const ChunkSize = 256 << 10
+
+// Message is an immutable message. Head is laid out as follows, numbers
+// big-endian:
+//
+//	flags        u8      bit 0: persistent; bit 1: chunked; the others are zero
+//	exchange     u8 length, bytes
+//	routing key  u8 length, bytes
+//	properties   u32 length, property flag words and values as in a content header
+//	body         to the end                       - if not chunked
+//	size         u64, bytes in all chunks         - if chunked
+//	chunks       u32, number of chunks            - if chunked
+type Message struct {
+	Head []byte
+	// Chunks is the body of a big message in pieces, each an item of its own in the log.
+	// A message read back from the log may have its head only; see View.Chunks.
+	Chunks [][]byte
+}
+
+// Persistent reports whether the message was published to survive a restart.
+func (m Message) Persistent() bool { return len(m.Head) > 0 && m.Head[0]&flagPersistent != 0 }
+
+// Size returns how many bytes the message takes, chunks included.
+func (m Message) Size() int {
+	n := len(m.Head)
+	for _, c := range m.Chunks {
+		n += len(c)
+	}
+	return n
+}
+
+const (
+	flagPersistent = 1 << 0
+	flagChunked    = 1 << 1
+)

@@ -1,0 +1,130 @@
+package queue
+
+// Kind says what a Command does. The values are written to the log: they keep
+// their meaning for ever.
+type Kind uint8
+
+const (
+	// Configure sets what the queue was declared with: AutoDelete.
+	Configure Kind = 1
+	// Enqueue puts Count messages, numbered from Next(Lane) on, at the end of
+	// Lane. They are Persistent or all transient; Bytes is their size
+	// altogether. Session and Seq, if given, are recorded as the last publish
+	// accepted of that session.
+	//
+	// Chunks > 0 says that the one message is big and that its body is in the
+	// Chunks chunks that were put in for Session and Upload before. If they are
+	// not all there (their session died), the message is released at once with
+	// reason Aborted: the publish has failed.
+	Enqueue Kind = 2
+	// Chunk puts Count chunks of a big message, numbered from Next(ChunkLane)
+	// on, into the queue for Session and Upload. They are released when their
+	// session ends before the message is enqueued, else with their message.
+	Chunk Kind = 3
+	// Attach adds Consumer for Session with Prefetch, Credit, NoAck, Exclusive,
+	// Wake, Priority. With Getter it adds a getter: it is no consumer for
+	// anybody who counts, gets nothing by itself, and holds what Get gives it.
+	// Answered by Attached or Refused.
+	Attach Kind = 4
+	// Cancel ends new deliveries to Consumer. What it holds stays with it and can
+	// be settled. Answered by Cancelled.
+	Cancel Kind = 5
+	// Detach removes Consumer; what it holds is requeued. Answered by Detached.
+	Detach Kind = 6
+	// Credit adds Credit to what Consumer may get (Unlimited: no counting any
+	// more). With Drain, what of the whole credit cannot be used at once is
+	// taken back, and Drained says how much that was.
+	Credit Kind = 7
+	// Get gives the first ready message to the getter Consumer, settled at once
+	// if NoAck. Answered by Deliver with Left set, or by Empty.
+	Get Kind = 8
+	// Settle ends the checkouts First to Last (delivery ids) of Consumer, as How
+	// says. Ids that are not held (any more) are skipped: it is idempotent. A
+	// consumer that is not of Session is left alone, so that a settle of a dead
+	// session is swallowed.
+	Settle Kind = 9
+	// Purge removes all ready messages. Answered by Purged.
+	Purge Kind = 10
+	// DropHead removes what is still ready of the messages First to Last (numbers
+	// of one lane), to keep a limit. Those gone meanwhile are skipped.
+	DropHead Kind = 11
+	// Expire is DropHead for messages whose time is over.
+	Expire Kind = 12
+	// SessionOpen opens Session, or ends its being suspect.
+	SessionOpen Kind = 13
+	// SessionSuspect stops new deliveries to the consumers of Session.
+	SessionSuspect Kind = 14
+	// SessionDead ends Session: its consumers are detached, its chunks aborted.
+	SessionDead Kind = 15
+	// EpochOpen opens Epoch of the publishing half of Session and answers with
+	// EpochOpened and the last Seq accepted before.
+	EpochOpen Kind = 16
+	// Recover is the first command of a new incarnation of the queue's node. It
+	// drops transient messages, takes back checkouts, and ends every session and
+	// consumer. Clean says that the stop before was clean; if not, and if the
+	// queue has handed out anything persistent since the last Recover, every
+	// message that is left counts as redelivered. Answered by Recovered.
+	Recover Kind = 17
+
+	lastKind = Recover
+)
+
+var kindNames = [...]string{
+	Configure: "configure", Enqueue: "enqueue", Chunk: "chunk", Attach: "attach", Cancel: "cancel",
+	Detach: "detach", Credit: "credit", Get: "get", Settle: "settle", Purge: "purge", DropHead: "drop-head",
+	Expire: "expire", SessionOpen: "session-open", SessionSuspect: "session-suspect",
+	SessionDead: "session-dead", EpochOpen: "epoch-open", Recover: "recover",
+}
+
+// String returns the kind's name.
+func (k Kind) String() string {
+	if k >= Configure && k <= lastKind {
+		return kindNames[k]
+	}
+	return "kind?"
+}
+
+// Command is one thing to do to a queue. It is a flat union: Kind says which
+// fields count.
+type Command struct {
+	Kind Kind
+	Lane uint8      // Enqueue
+	How  Settlement // Settle
+
+	Persistent bool // Enqueue
+	NoAck      bool // Attach, Get: deliveries are settled when they are assigned
+	Exclusive  bool // Attach: nobody else may consume
+	Wake       bool // Attach: emit Wake when a message is there and the credit is used up
+	Getter     bool // Attach
+	Drain      bool // Credit
+	// Blameless: the messages come back for no fault of the consumer's, so that only
+	// the count of their acquisitions rises, not their delivery count.
+	Blameless  bool // Settle with Requeue, Detach, SessionDead
+	Clean      bool // Recover
+	AutoDelete bool // Configure
+
+	Count    uint32 // Enqueue, Chunk: how many; 1 to MaxCount
+	Chunks   uint32 // Enqueue: of how many chunks the message's body is made; 0 = it is with the message
+	Credit   uint32 // Attach, Credit
+	Prefetch uint32 // Attach: how many unacked messages the consumer may hold; 0 = no limit
+	Priority int32  // Attach: kept, not used yet
+
+	Session  SessionID
+	Consumer ConsumerID
+	Seq      uint64 // Enqueue: sequence number of the last of the publishes within the session
+	Epoch    uint64 // EpochOpen
+	Upload   uint64 // Chunk, Enqueue: tells apart the big messages a session has under way
+	Bytes    uint64 // Enqueue, Chunk: sizes altogether
+	First    uint64 // Settle: delivery ids; DropHead, Expire: numbers
+	Last     uint64
+}
+
+// MaxCount is the largest Count of a command.
+const MaxCount = 1 << 20
+
+// Entry is what a queue applies at a time: one entry of its log.
+type Entry struct {
+	Index    uint64 // grows from entry to entry
+	Time     int64  // nanoseconds, as the leader's clock said when it packed the entry
+	Commands []Command
+}

@@ -1,0 +1,35 @@
+// Package queue is what happens to a message in a queue: in which order it
+// waits, to whom it goes, and what becomes of it.
+//
+// A queue is a pure state machine. Commands go in through Machine.Apply, an
+// entry at a time, and effects come out: deliveries, released message numbers,
+// answers. The same entries give the same effects and the same state on every
+// machine, so a log of entries, or a snapshot and the entries after it, is the
+// whole queue.
+//
+// It never reads a clock, a message's body or a disk, and it starts no
+// goroutine. Time and sizes come with the commands. What a message says is not
+// known here: a message is its Number.
+//
+// Memory: ready messages are ranges of numbers, whatever their count. A
+// message costs memory of its own only while a consumer holds it (a slot of
+// 24 bytes in checkouts) or while its neighbours have another history than it
+// has (a run of 24 bytes in runs).
+//
+// Map of the files:
+//
+//	types.go          numbers, ranges, identities
+//	command.go        the commands and their meaning; codec.go: their bytes
+//	effect.go         the effects and the list they are collected in
+//	machine.go        the state, Apply, and the small questions
+//	enqueue.go        messages and chunks of big messages come in
+//	consumer.go       consumers come, go, and get credit
+//	serve.go          ready messages are assigned to consumers
+//	settle.go         checkouts end; messages return or are released
+//	session.go        sessions open and die; recovery of a new incarnation
+//	runs.go           the sorted set of ready messages of one lane
+//	checkouts.go      the messages one consumer holds, by delivery id
+//	snapshot.go       the state as bytes; restore.go: and back
+//	explain.go        why nothing is delivered
+//	check.go          the invariants of the whole state
+package queue

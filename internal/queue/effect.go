@@ -1,0 +1,156 @@
+package queue
+
+// EffectKind says what an Effect asks for.
+type EffectKind uint8
+
+const (
+	// Deliver: messages First to Last go to Consumer under the delivery ids from
+	// Delivery on. Left is set for a Get: the ready messages that remain.
+	// All of them have the same Redelivered, DeliveryCount, Acquired and
+	// Transient. A big message comes alone, with its Chunks.
+	Deliver EffectKind = iota + 1
+	// Released: messages (or chunks) First to Last have left the queue, for
+	// Reason. It comes after the Deliver of the same messages, if there is one in
+	// the entry: a no-ack delivery is followed by its release.
+	Released
+	// Attached: Consumer is attached. It comes before its first Deliver.
+	Attached
+	// Refused: Consumer is not attached, for Reason.
+	Refused
+	// Cancelled: Consumer gets no new deliveries. Also the answer for one that is not there.
+	Cancelled
+	// Detached: Consumer is gone. Also the answer for one that was not there.
+	Detached
+	// Drained: Consumer's credit is 0; Count of it was not used.
+	Drained
+	// Wake: a message is there which Consumer has no credit for. It comes once
+	// until the consumer is given credit.
+	Wake
+	// Empty: a Get by Consumer found no message (or no such getter).
+	Empty
+	// Purged: Count messages were purged.
+	Purged
+	// Unused: the last consumer of a queue with AutoDelete has left.
+	Unused
+	// EpochOpened: Session's new epoch is open; Count is the last sequence number
+	// accepted before.
+	EpochOpened
+	// Recovered: the queue begins a new incarnation. Count is the number of transient messages dropped.
+	Recovered
+)
+
+var effectNames = [...]string{
+	Deliver: "deliver", Released: "released", Attached: "attached", Refused: "refused", Cancelled: "cancelled",
+	Detached: "detached", Drained: "drained", Wake: "wake", Empty: "empty", Purged: "purged", Unused: "unused",
+	EpochOpened: "epoch-opened", Recovered: "recovered",
+}
+
+// String returns the kind's name.
+func (k EffectKind) String() string {
+	if k >= Deliver && k <= Recovered {
+		return effectNames[k]
+	}
+	return "effect?"
+}
+
+// Reason says why messages were released or a consumer was refused.
+type Reason uint8
+
+const (
+	// Acked: a consumer acked the messages.
+	Acked Reason = iota + 1
+	// AutoAcked: they were assigned to a no-ack consumer.
+	AutoAcked
+	// Discarded: a consumer rejected them.
+	Discarded
+	// PurgedAway: they were ready when the queue was purged.
+	PurgedAway
+	// Dropped: they were dropped to keep a limit.
+	Dropped
+	// Expired: their time was over.
+	Expired
+	// Lost: they were transient and the node has restarted.
+	Lost
+	// Aborted: chunks without a message, or a message without its chunks.
+	Aborted
+
+	// NoSession: the consumer's session is not open.
+	NoSession
+	// InUse: there is a consumer of that id.
+	InUse
+	// NotAlone: the consumer asked to be alone, and there are others.
+	NotAlone
+	// ExclusiveUse: there is a consumer that has asked to be alone.
+	ExclusiveUse
+)
+
+var reasonNames = [...]string{
+	Acked: "acked", AutoAcked: "auto-acked", Discarded: "discarded", PurgedAway: "purged", Dropped: "dropped",
+	Expired: "expired", Lost: "lost", Aborted: "aborted",
+	NoSession: "no-session", InUse: "in-use", NotAlone: "not-alone", ExclusiveUse: "exclusive-use",
+}
+
+// String returns the reason's name.
+func (r Reason) String() string {
+	if r >= Acked && r <= ExclusiveUse {
+		return reasonNames[r]
+	}
+	return "reason?"
+}
+
+// Effect is one thing that the host of a queue has to carry out. It is a flat
+// union: Kind says which fields count.
+type Effect struct {
+	Kind   EffectKind
+	Reason Reason // Released, Refused
+
+	NoAck       bool // Deliver: the checkout is settled already
+	Redelivered bool // Deliver: the messages may have been delivered before
+	Transient   bool // Deliver: the messages are transient
+
+	Command uint32 // place in the entry of the command that caused it (the first, if several did)
+
+	DeliveryCount uint32 // Deliver: how often the messages came back by a consumer's fault
+	Acquired      uint32 // Deliver: how often they came back altogether
+
+	Consumer ConsumerID
+	Session  SessionID // EpochOpened
+	Delivery uint64    // Deliver: delivery id of First
+	First    Number    // Deliver, Released
+	Last     Number
+	Count    uint64    // Drained, Purged, EpochOpened, Recovered
+	Left     uint64    // Deliver to a getter
+	Chunks   []Numbers // Deliver of a big message: where its body is, in order; not to be changed
+}
+
+// Numbers returns the messages of a Deliver or Released.
+func (e *Effect) Numbers() Numbers { return Numbers{e.First, e.Last} }
+
+// Effects collects what applied entries ask for, in order. It is reused from
+// entry to entry; the zero value is ready.
+type Effects struct {
+	List []Effect
+
+	command uint32 // the command being applied
+	free    []freed
+}
+
+// freed is a range of released messages on its way into List: in a round of no-ack
+// deliveries the releases are held back until the deliveries are listed, so
+// that both coalesce.
+type freed struct {
+	Numbers
+	reason Reason
+}
+
+// Reset empties the list and keeps its memory, unless that has grown out of proportion.
+func (fx *Effects) Reset() {
+	const keep = 4096
+	if cap(fx.List) > keep {
+		fx.List = nil
+	} else {
+		clear(fx.List)
+		fx.List = fx.List[:0]
+	}
+	fx.free = fx.free[:0]
+}

@@ -1,0 +1,61 @@
+package queue
+
+// Standing says whether a consumer can get a message now, and if not, why.
+type Standing uint8
+
+const (
+	// Waiting: it gets the next message that is its turn.
+	Waiting Standing = iota
+	// AtPrefetch: it holds as many messages as its prefetch allows.
+	AtPrefetch
+	// NoCredit: its credit is used up. With wake: it was woken and has not answered.
+	NoCredit
+	// Suspended: its session is suspect.
+	Suspended
+	// Ended: it is cancelled and only holds messages.
+	Ended
+	// Getting: it is a getter, which gets a message only when it asks.
+	Getting
+)
+
+// String returns the standing's name.
+func (s Standing) String() string {
+	switch s {
+	case Waiting:
+		return "waiting"
+	case AtPrefetch:
+		return "at-prefetch"
+	case NoCredit:
+		return "no-credit"
+	case Suspended:
+		return "suspended"
+	case Ended:
+		return "ended"
+	case Getting:
+		return "getting"
+	}
+	return "standing?"
+}
+
+// Explanation says why a queue delivers nothing.
+type Explanation struct {
+	Ready, Unacked uint64
+	// OldestUnacked is the time of the entry that assigned the oldest message now
+	// held; 0 if none is held.
+	OldestUnacked int64
+	Consumers     []ConsumerState
+}
+
+// ConsumerState describes one consumer or getter.
+type ConsumerState struct {
+	ID            ConsumerID
+	Session       SessionID
+	Standing      Standing
+	NoAck         bool
+	Exclusive     bool
+	Prefetch      uint32
+	Credit        uint32
+	Unacked       uint64
+	OldestUnacked int64 // as in Explanation
+	Delivered     uint64
+}
