@@ -1,0 +1,9 @@
+// Package rig builds the broker's binary, runs it, stops it and kills it, for
+// the tests that use it from outside.
+//
+// It never speaks AMQP beyond the eight bytes that tell whether the broker
+// answers, and never touches a process it did not start.
+//
+// Map of the files: binary.go builds or finds the binary; broker.go is one
+// running broker with its data folder; proc.go reads memory and disk figures.
+package rig
