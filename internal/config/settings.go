@@ -3,6 +3,7 @@ package config
 import (
 	"net"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -61,6 +62,11 @@ type Settings struct {
 	DiskFreeLimitAbsolute Bytes
 	DiskFreeLimitRelative float64 // share of the machine's memory, as in RabbitMQ
 
+	// MemoryMark is the share of the memory of the machine or its control group above which publishing is blocked;
+	// MemoryMarkAbsolute, when it is not zero, is the mark itself. See MemoryLimit.
+	MemoryMark         float64
+	MemoryMarkAbsolute Bytes
+
 	Log     Log
 	Storage Storage
 
@@ -113,6 +119,7 @@ func Default() *Settings {
 		DefaultUserTags:    []string{"administrator"},
 		DefaultPermissions: Permissions{Configure: ".*", Write: ".*", Read: ".*"},
 		LoopbackUsers:      []string{"guest"},
+		MemoryMark:         0.6,
 		Log:                Log{Console: true, Level: "info", Format: "plaintext", Stream: "stderr"},
 		Storage: Storage{
 			SegmentMin:         16 * MiB,
@@ -153,6 +160,14 @@ func (s *Settings) DiskFreeLimit(diskTotal, memory uint64) uint64 {
 	return max(min(uint64(defaultDiskMark), diskTotal/defaultDiskDivisor), uint64(leastDiskMark))
 }
 
+// MemoryLimit is the mark above which publishing is blocked, where the machine (or control group) has memory bytes.
+func (s *Settings) MemoryLimit(memory uint64) uint64 {
+	if s.MemoryMarkAbsolute > 0 {
+		return uint64(s.MemoryMarkAbsolute)
+	}
+	return uint64(s.MemoryMark * float64(memory))
+}
+
 // HTTPListeners are the addresses on which /healthz and /metrics are served, without those that are turned off.
 func (s *Settings) HTTPListeners() []string {
 	var list []string
@@ -170,10 +185,5 @@ func (s *Settings) HTTPListeners() []string {
 
 // IsLoopbackUser reports whether the user may log in from this machine only.
 func (s *Settings) IsLoopbackUser(name string) bool {
-	for _, user := range s.LoopbackUsers {
-		if user == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(s.LoopbackUsers, name)
 }
