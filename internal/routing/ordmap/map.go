@@ -98,3 +98,11 @@ func (m Map[K, V]) From(rank int) iter.Seq2[K, V] {
 
 // All iterates in order of keys.
 func (m Map[K, V]) All() iter.Seq2[K, V] { return m.From(0) }
+
+// AppendKeys appends all keys in order.
+func (m Map[K, V]) AppendKeys(dst []K) []K {
+	if m.root == nil {
+		return dst
+	}
+	return m.root.appendKeys(dst)
+}

@@ -62,6 +62,9 @@ func equal(t *rapid.T, m Map[int, int], model map[int]int) {
 		}
 		i++
 	}
+	if got := m.AppendKeys(nil); !slices.Equal(got, keys) {
+		t.Fatalf("AppendKeys: %v", got)
+	}
 	if i != len(keys) {
 		t.Fatalf("%d items, want %d", i, len(keys))
 	}

@@ -185,3 +185,13 @@ func (n *node[K, V]) each(skip int, yield func(K, V) bool) bool {
 	}
 	return true
 }
+
+func (n *node[K, V]) appendKeys(dst []K) []K {
+	if n.kids == nil {
+		return append(dst, n.keys...)
+	}
+	for _, kid := range n.kids {
+		dst = kid.appendKeys(dst)
+	}
+	return dst
+}

@@ -1,0 +1,13 @@
+// Package routing answers one question: which targets does an exchange's set of bindings choose for a message?
+//
+// An [Index] holds the bindings of one exchange in the form that its type matches fastest. It is immutable; a bind or an
+// unbind gives a new Index that shares all but one path with the old one. The package is pure: no locks, no clocks, no
+// names of vhosts or exchanges; following a binding to a further exchange, and the alternate exchange, are the caller's.
+//
+//	index.go    Target, Kind, Index: bind, unbind, match, whatever the type
+//	topic.go    topic exchanges: a tree of words
+//	headers.go  headers exchanges: rules found by the headers they need
+//	values.go   when two argument values are the same
+//	check.go    which bindings a type refuses
+//	ordmap/     the ordered map all of it stands on
+package routing
