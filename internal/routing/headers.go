@@ -23,13 +23,14 @@ func appendCondition(dst []byte, name string) []byte {
 type rule struct {
 	any   bool
 	conds []condition
+	by    int // which condition a rule for "all" is found by
 	set   set
 }
 
 // headersIndex finds the rules a message may satisfy by the conditions it does satisfy, instead of trying all of them.
 //
-// A rule for "any" stands in byCond under each of its conditions, a rule for "all" under one of them. A rule for "all"
-// without conditions holds always, one for "any" without conditions never.
+// A rule for "any" stands in byCond under each of its conditions, a rule for "all" under one of them, the one that had the
+// fewest rules when it came. A rule for "all" without conditions holds always, one for "any" without conditions never.
 type headersIndex struct {
 	rules  ordmap.Map[string, *rule] // by canonical arguments
 	byCond ordmap.Map[condition, ordmap.Map[string, *rule]]
@@ -43,6 +44,7 @@ func (x headersIndex) bind(e *ordmap.Edit, args wire.Table, t Target) headersInd
 		*r = *old
 	} else {
 		r.any, r.conds = parseRule(args)
+		r.by = x.rarest(r.conds)
 	}
 	r.set = addTarget(e, r.set, t)
 	return x.put(e, id, r)
@@ -59,6 +61,18 @@ func (x headersIndex) unbind(e *ordmap.Edit, args wire.Table, t Target) headersI
 	return x.put(e, id, &r)
 }
 
+// rarest returns the index of the condition by which the fewest rules are found.
+func (x headersIndex) rarest(conds []condition) int {
+	best, fewest := 0, -1
+	for i, c := range conds {
+		rules, _ := x.byCond.Get(c)
+		if n := rules.Len(); fewest < 0 || n < fewest {
+			best, fewest = i, n
+		}
+	}
+	return best
+}
+
 // put stores the rule wherever it belongs, or removes it if it has no targets left.
 func (x headersIndex) put(e *ordmap.Edit, id string, r *rule) headersIndex {
 	x.rules = putRule(e, x.rules, id, r)
@@ -70,7 +84,7 @@ func (x headersIndex) put(e *ordmap.Edit, id string, r *rule) headersIndex {
 	case len(r.conds) == 0:
 		x.always = putRule(e, x.always, id, r)
 	default:
-		x.byCond = putCond(e, x.byCond, r.conds[0], id, r)
+		x.byCond = putCond(e, x.byCond, r.conds[r.by], id, r)
 	}
 	return x
 }
@@ -90,8 +104,7 @@ func putCond(e *ordmap.Edit, m ordmap.Map[condition, ordmap.Map[string, *rule]],
 	return m.Set(e, c, rules)
 }
 
-// parseRule reads arguments that CheckBinding has passed. A condition on a value comes before those on presence, so that
-// the one a rule is found by is as telling as possible.
+// parseRule reads arguments that CheckArgs has passed. Conditions on values come before those on presence, which tell less.
 func parseRule(args wire.Table) (any bool, conds []condition) {
 	withX := false
 	if v, ok := args.Get("x-match"); ok {
