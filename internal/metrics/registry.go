@@ -24,6 +24,9 @@ func NewRegistry() *Registry {
 	return r
 }
 
+// Serve adds the numbers of the node, which source fetches whenever the page is asked for. It is called once.
+func (r *Registry) Serve(source func() Values) { r.registry.MustRegister(collector{source}) }
+
 // Registerer is where a room registers a collector of its own.
 func (r *Registry) Registerer() prometheus.Registerer { return r.registry }
 

@@ -1,0 +1,198 @@
+package metrics
+
+import (
+	"runtime"
+	"sort"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// family is one metric: its name and help, and how its samples come out of the values.
+type family struct {
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	sample func(v *Values, emit func(value float64, labels ...string))
+	spread func(v *Values) Distribution // a histogram, instead of sample
+}
+
+func gauge(name, help string, value func(v *Values) float64) family {
+	return family{desc: prometheus.NewDesc(name, help, nil, nil), kind: prometheus.GaugeValue, sample: single(value)}
+}
+
+func counter(name, help string, value func(v *Values) uint64) family {
+	return family{desc: prometheus.NewDesc(name, help, nil, nil), kind: prometheus.CounterValue,
+		sample: single(func(v *Values) float64 { return float64(value(v)) })}
+}
+
+// global is a counter in RabbitMQ's form for a whole protocol.
+func global(name, help string, value func(v *Values) uint64) family {
+	return family{desc: prometheus.NewDesc("rabbitmq_global_"+name, help, nil, prometheus.Labels{"protocol": "amqp091"}),
+		kind: prometheus.CounterValue, sample: single(func(v *Values) float64 { return float64(value(v)) })}
+}
+
+// byQueueType is a counter in RabbitMQ's form for a protocol and a type of queue.
+func byQueueType(name, help string, value func(v *Values) uint64) family {
+	return family{desc: prometheus.NewDesc("rabbitmq_global_"+name, help, nil, prometheus.Labels{"protocol": "amqp091", "queue_type": "rabbit_classic_queue"}),
+		kind: prometheus.CounterValue, sample: single(func(v *Values) float64 { return float64(value(v)) })}
+}
+
+// labelled is a gauge with one sample for each key of a map.
+func labelled(name, help, label string, values func(v *Values) map[string]uint64) family {
+	return family{desc: prometheus.NewDesc(name, help, []string{label}, nil), kind: prometheus.GaugeValue,
+		sample: func(v *Values, emit func(float64, ...string)) {
+			m := values(v)
+			keys := make([]string, 0, len(m))
+			for key := range m {
+				keys = append(keys, key)
+			}
+			sort.Strings(keys)
+			for _, key := range keys {
+				emit(float64(m[key]), key)
+			}
+		}}
+}
+
+func histogram(name, help string, spread func(v *Values) Distribution) family {
+	return family{desc: prometheus.NewDesc(name, help, nil, nil), spread: spread}
+}
+
+func single(value func(v *Values) float64) func(*Values, func(float64, ...string)) {
+	return func(v *Values, emit func(float64, ...string)) { emit(value(v)) }
+}
+
+func truth(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// families is every metric of the aggregated page that is ours to tell; the runtime and process collectors add theirs.
+var families = []family{
+	{desc: prometheus.NewDesc("rabbitmq_build_info", "Product and version", []string{"product_name", "product_version", "go_version"}, nil), kind: prometheus.GaugeValue,
+		sample: func(v *Values, emit func(float64, ...string)) {
+			emit(1, "Holdfast", v.Identity.Version, runtime.Version())
+		}},
+	{desc: prometheus.NewDesc("rabbitmq_identity_info", "Identity of the node", []string{"rabbitmq_node", "rabbitmq_cluster", "rabbitmq_endpoint"}, nil), kind: prometheus.GaugeValue,
+		sample: func(v *Values, emit func(float64, ...string)) {
+			emit(1, v.Identity.Node, v.Identity.Node, "aggregated")
+		}},
+	gauge("holdfast_start_time_seconds", "When the node started, in seconds since 1970", func(v *Values) float64 {
+		return float64(v.Identity.Started.UnixMilli()) / 1000
+	}),
+
+	gauge("rabbitmq_connections", "Connections currently open", func(v *Values) float64 { return float64(v.Clients.Connections) }),
+	gauge("rabbitmq_channels", "Channels currently open", func(v *Values) float64 { return float64(v.Clients.Channels) }),
+	gauge("rabbitmq_consumers", "Consumers currently connected", func(v *Values) float64 { return float64(v.Clients.Consumers) }),
+	gauge("rabbitmq_queues", "Queues available", func(v *Values) float64 { return float64(v.Queues.Queues) }),
+	counter("rabbitmq_connections_opened_total", "Connections opened", func(v *Values) uint64 { return v.Clients.ConnectionsOpened }),
+	counter("rabbitmq_connections_closed_total", "Connections closed or broken off", func(v *Values) uint64 { return v.Clients.ConnectionsClosed }),
+	counter("rabbitmq_channels_opened_total", "Channels opened", func(v *Values) uint64 { return v.Clients.ChannelsOpened }),
+	counter("rabbitmq_channels_closed_total", "Channels closed", func(v *Values) uint64 { return v.Clients.ChannelsClosed }),
+	counter("rabbitmq_queues_declared_total", "Queue declarations answered, those of existing queues included", func(v *Values) uint64 { return v.Queues.Declared }),
+	counter("rabbitmq_queues_created_total", "Queues created", func(v *Values) uint64 { return v.Queues.Created }),
+	counter("rabbitmq_queues_deleted_total", "Queues deleted", func(v *Values) uint64 { return v.Queues.Deleted }),
+	counter("rabbitmq_auth_attempts_succeeded_total", "Logins that succeeded", func(v *Values) uint64 { return v.Clients.LoginsSucceeded }),
+	counter("rabbitmq_auth_attempts_failed_total", "Logins that were refused", func(v *Values) uint64 { return v.Clients.LoginsFailed }),
+	counter("rabbitmq_auth_attempts_total", "Logins tried", func(v *Values) uint64 { return v.Clients.LoginsSucceeded + v.Clients.LoginsFailed }),
+	counter("rabbitmq_connection_incoming_bytes_total", "Bytes received from clients", func(v *Values) uint64 { return v.Clients.ReceivedBytes }),
+	counter("rabbitmq_connection_outgoing_bytes_total", "Bytes sent to clients", func(v *Values) uint64 { return v.Clients.SentBytes }),
+	gauge("rabbitmq_channel_messages_unacked", "Messages delivered on channels and not yet acknowledged", func(v *Values) float64 { return float64(v.Clients.MessagesUnacked) }),
+	gauge("rabbitmq_channel_messages_unconfirmed", "Messages published on channels and not yet confirmed", func(v *Values) float64 { return float64(v.Clients.MessagesUnconfirmed) }),
+
+	global("messages_received_total", "Messages received from publishers", func(v *Values) uint64 { return v.Messages.Received }),
+	global("messages_received_confirm_total", "Messages received from publishers that wait for a confirm", func(v *Values) uint64 { return v.Messages.ReceivedForConfirm }),
+	global("messages_routed_total", "Messages put into queues, once for each queue", func(v *Values) uint64 { return v.Messages.Routed }),
+	global("messages_unroutable_dropped_total", "Unroutable messages dropped", func(v *Values) uint64 { return v.Messages.Dropped }),
+	global("messages_unroutable_returned_total", "Unroutable mandatory messages returned to their publisher", func(v *Values) uint64 { return v.Messages.Returned }),
+	global("messages_confirmed_total", "Messages confirmed to publishers", func(v *Values) uint64 { return v.Messages.Confirmed }),
+	byQueueType("messages_delivered_total", "Messages delivered to consumers and getters", func(v *Values) uint64 { return v.Messages.Delivered }),
+	byQueueType("messages_redelivered_total", "Messages delivered that had been delivered before", func(v *Values) uint64 { return v.Messages.Redelivered }),
+	byQueueType("messages_acknowledged_total", "Messages acknowledged by consumers", func(v *Values) uint64 { return v.Messages.Acked }),
+	byQueueType("messages_get_empty_total", "Gets that found no message", func(v *Values) uint64 { return v.Messages.GetsEmpty }),
+	counter("holdfast_messages_nacked_total", "Publishes answered with a nack", func(v *Values) uint64 { return v.Messages.Nacked }),
+
+	gauge("rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers", func(v *Values) float64 { return float64(v.Queues.Ready) }),
+	gauge("rabbitmq_queue_messages_unacked", "Messages delivered to consumers but not yet acknowledged", func(v *Values) float64 { return float64(v.Queues.Unacked) }),
+	gauge("rabbitmq_queue_messages", "Sum of ready and unacknowledged messages", func(v *Values) float64 { return float64(v.Queues.Ready + v.Queues.Unacked) }),
+	gauge("rabbitmq_queue_messages_bytes", "Size in bytes of ready and unacknowledged messages", func(v *Values) float64 { return float64(v.Queues.Bytes) }),
+	gauge("rabbitmq_queue_messages_ram_bytes", "Size in bytes of message bodies that are in memory", func(v *Values) float64 { return float64(v.Queues.BodiesInMemory) }),
+	gauge("rabbitmq_queue_consumers", "Consumers on queues", func(v *Values) float64 { return float64(v.Queues.Consumers) }),
+	gauge("holdfast_queue_oldest_unacked_seconds", "Age of the oldest delivery that is not yet acknowledged, over all queues", func(v *Values) float64 { return v.Queues.OldestUnacked.Seconds() }),
+	gauge("holdfast_queues_quarantined", "Queues whose data in the log is damaged and which serve nobody", func(v *Values) float64 { return float64(v.Queues.Quarantined) }),
+	gauge("holdfast_log_orphans", "Groups in the log that no queue claims", func(v *Values) float64 { return float64(v.Queues.Orphans) }),
+	labelled("holdfast_queues_blocked", "Queues with ready messages that do not move, by reason", "reason", func(v *Values) map[string]uint64 { return v.Queues.BlockedBy }),
+	labelled("holdfast_connections_blocked", "Connections whose publishing is held back, by reason", "reason", func(v *Values) map[string]uint64 { return v.Clients.Blocked }),
+
+	counter("rabbitmq_io_sync_ops_total", "Syncs of the log", func(v *Values) uint64 { return v.Log.Syncs }),
+	counter("rabbitmq_io_write_bytes_total", "Bytes written to the log", func(v *Values) uint64 { return v.Log.WrittenBytes }),
+	histogram("holdfast_log_sync_seconds", "Time of one sync of the log", func(v *Values) Distribution { return v.Log.SyncSeconds }),
+	histogram("holdfast_log_sync_messages", "Messages made stable by one sync", func(v *Values) Distribution { return v.Log.MessagesPerSync }),
+	histogram("holdfast_log_sync_records", "Records made stable by one sync", func(v *Values) Distribution { return v.Log.RecordsPerSync }),
+	labelled("holdfast_log_segments", "Segments of the log, by state", "state", func(v *Values) map[string]uint64 { return v.Log.Segments }),
+	gauge("holdfast_log_live_bytes", "Bytes of the log that somebody still needs", func(v *Values) float64 { return float64(v.Log.LiveBytes) }),
+	gauge("holdfast_log_dead_bytes", "Bytes of the log that wait to be reclaimed", func(v *Values) float64 { return float64(v.Log.DeadBytes) }),
+	gauge("holdfast_log_queued_bytes", "Bytes appended to the log and not yet written", func(v *Values) float64 { return float64(v.Log.QueuedBytes) }),
+	counter("holdfast_log_rewritten_bytes_total", "Bytes of live messages copied to free the segments they lay in", func(v *Values) uint64 { return v.Log.RewrittenBytes }),
+	counter("holdfast_log_checkpoints_total", "Checkpoints written", func(v *Values) uint64 { return v.Log.Checkpoints }),
+	gauge("holdfast_log_waiting_publishes", "Persistent publishes that wait for the disk", func(v *Values) float64 { return float64(v.Queues.WaitingForDisk) }),
+
+	gauge("holdfast_shards", "Workers that run the queues", func(v *Values) float64 { return float64(v.Shards.Shards) }),
+	gauge("holdfast_groups", "Groups run by the shards: one for the catalog and one for each queue", func(v *Values) float64 { return float64(v.Shards.Groups) }),
+	counter("holdfast_shard_rounds_total", "Rounds of the shards", func(v *Values) uint64 { return v.Shards.Rounds }),
+	counter("holdfast_shard_entries_total", "Entries applied by the shards", func(v *Values) uint64 { return v.Shards.Entries }),
+	counter("holdfast_shard_records_total", "Records handed to the log by the shards", func(v *Values) uint64 { return v.Shards.Records }),
+	{desc: prometheus.NewDesc("holdfast_shard_busy_seconds_total", "Time the shards spent in rounds", nil, nil), kind: prometheus.CounterValue,
+		sample: single(func(v *Values) float64 { return v.Shards.BusySeconds })},
+	histogram("holdfast_shard_round_seconds", "Time of one round of a shard", func(v *Values) Distribution { return v.Shards.RoundSeconds }),
+	histogram("holdfast_shard_stable_seconds", "Time from handing a round's records to the log until they are stable", func(v *Values) Distribution { return v.Shards.StableSeconds }),
+
+	gauge("rabbitmq_process_resident_memory_bytes", "Memory used by the process", func(v *Values) float64 { return float64(v.Machine.ResidentBytes) }),
+	gauge("rabbitmq_resident_memory_limit_bytes", "Memory mark above which publishing is blocked", func(v *Values) float64 { return float64(v.Machine.MemoryLimitBytes) }),
+	gauge("rabbitmq_disk_space_available_bytes", "Free space on the disk of the data folder", func(v *Values) float64 { return float64(v.Machine.DiskFreeBytes) }),
+	gauge("rabbitmq_disk_space_available_limit_bytes", "Free space under which publishing is blocked", func(v *Values) float64 { return float64(v.Machine.DiskLimitBytes) }),
+	gauge("rabbitmq_process_open_fds", "Open file descriptors", func(v *Values) float64 { return float64(v.Machine.OpenFiles) }),
+	gauge("rabbitmq_process_max_fds", "Limit of open file descriptors", func(v *Values) float64 { return float64(v.Machine.MaxFiles) }),
+	gauge("rabbitmq_alarms_memory_used_watermark", "1 while the memory alarm is on", func(v *Values) float64 { return truth(v.Alarms.Memory) }),
+	gauge("rabbitmq_alarms_free_disk_space_watermark", "1 while the disk alarm is on", func(v *Values) float64 { return truth(v.Alarms.Disk) }),
+}
+
+// collector turns the values into samples when it is asked.
+type collector struct {
+	source func() Values
+}
+
+// Describe names the families.
+func (c collector) Describe(out chan<- *prometheus.Desc) {
+	for i := range families {
+		out <- families[i].desc
+	}
+}
+
+// Collect fetches the values once and gives every sample.
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	v := c.source()
+	for i := range families {
+		f := &families[i]
+		if f.spread != nil {
+			if d := f.spread(&v); d.Bounds != nil {
+				out <- constHistogram(f.desc, d)
+			}
+			continue
+		}
+		f.sample(&v, func(value float64, labels ...string) {
+			out <- prometheus.MustNewConstMetric(f.desc, f.kind, value, labels...)
+		})
+	}
+}
+
+// constHistogram gives a distribution in Prometheus' form, whose buckets are cumulative.
+func constHistogram(desc *prometheus.Desc, d Distribution) prometheus.Metric {
+	buckets := make(map[float64]uint64, len(d.Bounds))
+	var below uint64
+	for i, bound := range d.Bounds {
+		below += d.Counts[i]
+		buckets[bound] = below
+	}
+	return prometheus.MustNewConstHistogram(desc, d.Count(), d.Sum, buckets)
+}

@@ -1,0 +1,93 @@
+package metrics
+
+import "time"
+
+// Values are the numbers of one scrape, by subject. Totals count since the node started.
+type Values struct {
+	Identity Identity
+	Clients  Clients
+	Queues   Queues
+	Messages Messages
+	Log      Log
+	Shards   Shards
+	Machine  Machine
+	Alarms   Alarms
+}
+
+// Identity says which node the numbers come from.
+type Identity struct {
+	Node    string // the node's identity from its data folder
+	Version string
+	Started time.Time
+}
+
+// Clients are connections and what hangs on them.
+type Clients struct {
+	Connections, Channels, Consumers     uint64
+	Blocked                              map[string]uint64 // connections held back, by reason
+	ConnectionsOpened                    uint64
+	ConnectionsClosed                    uint64
+	ChannelsOpened, ChannelsClosed       uint64
+	LoginsSucceeded, LoginsFailed        uint64
+	ReceivedBytes, SentBytes             uint64
+	MessagesUnacked, MessagesUnconfirmed uint64 // on channels
+}
+
+// Queues are sums over all queues.
+type Queues struct {
+	Queues, Quarantined, Orphans uint64
+	Declared, Created, Deleted   uint64
+	Ready, Unacked, Consumers    uint64
+	Bytes                        uint64 // bodies and properties of ready and unacked messages
+	BodiesInMemory               uint64 // bytes of bodies that are in memory
+	WaitingForDisk               uint64 // persistent publishes not yet on disk
+	OldestUnacked                time.Duration
+	BlockedBy                    map[string]uint64 // queues with ready messages that do not move, by reason
+}
+
+// Messages are what happened to messages since the start.
+type Messages struct {
+	Received, ReceivedForConfirm uint64 // from publishers; on channels in confirm mode
+	Routed                       uint64 // into queues, counted once a queue
+	Dropped, Returned            uint64 // unroutable
+	Confirmed, Nacked            uint64 // to publishers
+	Delivered                    uint64 // to consumers and getters
+	Redelivered, Acked           uint64
+	GetsEmpty                    uint64
+}
+
+// Log is the segment log.
+type Log struct {
+	Segments             map[string]uint64 // by state
+	LiveBytes, DeadBytes uint64
+	QueuedBytes          uint64 // appended and not yet written
+	Syncs                uint64
+	WrittenBytes         uint64
+	RewrittenBytes       uint64 // survivors copied to get space back
+	Checkpoints          uint64
+	SyncSeconds          Distribution
+	RecordsPerSync       Distribution
+	MessagesPerSync      Distribution
+	QuarantinedGroups    uint64
+}
+
+// Shards are the workers that run the queues.
+type Shards struct {
+	Shards, Groups              uint64
+	Rounds, Entries, Records    uint64
+	BusySeconds                 float64
+	RoundSeconds, StableSeconds Distribution // a round; from append to stable
+}
+
+// Machine is what the node runs on.
+type Machine struct {
+	ResidentBytes, MemoryLimitBytes uint64 // the limit is the mark of the alarm
+	DiskFreeBytes, DiskLimitBytes   uint64
+	DiskUsedBytes                   uint64 // by the data folder
+	OpenFiles, MaxFiles             uint64
+}
+
+// Alarms are what is running short.
+type Alarms struct {
+	Memory, Disk bool
+}
