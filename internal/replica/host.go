@@ -1,6 +1,9 @@
 package replica
 
-import "holdfast/internal/seglog"
+import (
+	"holdfast/internal/invariant"
+	"holdfast/internal/seglog"
+)
 
 // Host is what a group brings along: its machine and what surrounds it. All
 // methods are called by the one worker that owns the group, or, before the
@@ -13,13 +16,17 @@ type Host interface {
 	Pack(e *Entry) (more bool)
 	// Apply carries out the entry that was packed last.
 	Apply(e *Entry)
-	// Stable says that the entries up to index are on disk. Only solo groups hear it.
+	// Stable says that the entries up to index are on disk. Only solo groups
+	// hear it, in order, and before the Pack of the same round.
 	Stable(index uint64)
 	// Overdue says that entries up to index have waited for the disk longer
 	// than Options.Overdue. It may come again, with the same index or a higher one.
 	Overdue(index uint64)
 	// Replay applies an entry read from the log. Nothing follows from it.
 	Replay(e seglog.Replayed) error
+	// Failed says that the group's records make no sense. Nothing of it is replayed
+	// from then on, and the host must not pack anything.
+	Failed(err error)
 	// Restore takes the state from a snapshot.
 	Restore(blob []byte) error
 	// AppendSnapshot appends the state as of the last entry applied.
@@ -46,18 +53,25 @@ type Entry struct {
 	Time        int64 // unix nanoseconds; never falls within a group
 	Logged      bool  // the entry goes to the log
 	Sync        bool  // somebody waits for it to be stable
-	// Meta is where the host appends its encoded commands. It comes empty and
-	// may share its array with other entries.
+	// Meta is where the host appends its encoded commands. It comes empty, with
+	// room that the entries of a round share.
 	Meta []byte
 
 	packed bool
 	round  *round
 }
 
-// Pack marks the entry as not empty. A host that encodes commands into Meta
-// need not call it.
+// Pack marks the entry as not empty.
 func (e *Entry) Pack() { e.packed = true }
 
+// Packed reports whether the entry is marked as not empty.
+func (e *Entry) Packed() bool { return e.packed }
+
 // Item adds one item, for instance a message's body, under an id that rises
-// within the entry. The bytes must not change until the entry is stable.
-func (e *Entry) Item(id uint64, item []byte) { e.round.item(id, item) }
+// within the entry. Its bytes must not change until the entry is stable.
+func (e *Entry) Item(id uint64, item []byte) {
+	if !e.Logged {
+		invariant.Failf("item %d for an entry that is not logged", id)
+	}
+	e.round.item(id, item)
+}

@@ -1,10 +1,17 @@
 package replica
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
 	"time"
 
 	"holdfast/internal/clock"
+	"holdfast/internal/invariant"
+	"holdfast/internal/metrics"
 	"holdfast/internal/seglog"
 )
 
@@ -14,84 +21,303 @@ type Log interface {
 	Replay(fn func(seglog.Replayed) error) error
 	Clean() bool
 	SetLive(g seglog.GroupID, live []seglog.Range)
+	Start()
 }
 
-// Options say what a Node is built from.
+// Options say what a Node is built from. Zero means the default in brackets.
 type Options struct {
 	Log    Log
-	Shards int // workers for groups; 0: GOMAXPROCS. Simple groups have one more
-	Clock  clock.Clock
+	Shards int         // workers for groups (GOMAXPROCS); simple groups have one more
+	Clock  clock.Clock // (the system's)
 	Logger *slog.Logger
 	// A group takes a snapshot after so many entries, or so many bytes, since
 	// its last one (64 k, 32 MiB).
 	SnapshotEntries uint64
 	SnapshotBytes   int64
-	// Overdue is how long an entry may wait for the disk before its host is
-	// told (15 s).
+	// Overdue is how long an entry may wait for the disk before its host is told (15 s).
 	Overdue time.Duration
+	// CloseWait bounds how long Close waits for the disk (30 s).
+	CloseWait time.Duration
+}
+
+func (o *Options) setDefaults() {
+	if o.Shards <= 0 {
+		o.Shards = runtime.GOMAXPROCS(0)
+	}
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.SnapshotEntries == 0 {
+		o.SnapshotEntries = 64 << 10
+	}
+	if o.SnapshotBytes == 0 {
+		o.SnapshotBytes = 32 << 20
+	}
+	if o.Overdue == 0 {
+		o.Overdue = 15 * time.Second
+	}
+	if o.CloseWait == 0 {
+		o.CloseWait = 30 * time.Second
+	}
 }
 
 // Node has the shards and groups of one node.
 //
-// Life: New, NewSimpleGroup for the catalog, Replay, NewGroup for what is to
-// be there, Start, Close.
-type Node struct{}
+// Life: Open; NewSimpleGroup for the catalog; Replay; NewGroup for what is to
+// be there; Start; Close. A simulator calls Prepare,
+// starts the log, and calls Shard.Step.
+type Node struct {
+	o      Options
+	shards []*Shard // the last one is that of the simple groups
 
-// Open returns a node that is not started.
-func Open(o Options) *Node
+	mu     sync.RWMutex
+	groups map[seglog.GroupID]*Group
 
-// Replay reads the log into its groups; factory makes the host of a group that
-// is met in the log. It may return nil for a group that is to be left alone.
-func (n *Node) Replay(factory func(seglog.GroupID) Host) error
-
-// NewGroup adds a group, direct or (logged) solo. The group answers Wake at once, also before Start.
-func (n *Node) NewGroup(id seglog.GroupID, h Host, logged bool) *Group
-
-// NewSimpleGroup adds a solo group for a small machine on the worker that
-// simple groups have for themselves. It must be called before Replay.
-func (n *Node) NewSimpleGroup(id seglog.GroupID, m SimpleMachine) *SimpleGroup
-
-// Group returns the group with this id, or nil.
-func (n *Node) Group(id seglog.GroupID) *Group
-
-// Start tells the log which items live, lets the hosts recover and starts the
-// workers. The log must be started after it.
-func (n *Node) Start()
-
-// NeedSnapshots asks groups for a snapshot soon; it is the log's Events.NeedSnapshot.
-func (n *Node) NeedSnapshots(ids []seglog.GroupID)
-
-// Close lets the workers finish what is pending and stops them. With clean,
-// it first appends a snapshot of every group that has changed since its last
-// one; the log is then ready for Close(true).
-func (n *Node) Close(clean bool) error
-
-// Group is one group. Wake may be called from any goroutine.
-type Group struct{}
-
-// ID returns the group's id.
-func (g *Group) ID() seglog.GroupID
-
-// Wake says that the host has something to pack.
-func (g *Group) Wake()
-
-// Drop ends the group; called by the host's worker (in Pack or Apply) or before
-// Start. All its items are given up. The host is not called for entries again.
-func (g *Group) Drop()
-
-// SimpleMachine is a pure machine without items: the catalog is one. Several
-// commands of one round share an index.
-type SimpleMachine interface {
-	Apply(index uint64, time int64, cmd []byte) any
-	AppendSnapshot(dst []byte) []byte
-	Restore(blob []byte) error
+	simple   []*SimpleGroup
+	ticker   clock.Ticker
+	tickDone chan struct{}
+	started  bool
+	clean    bool // the stop under way is to be a clean one
 }
 
-// SimpleGroup drives a SimpleMachine.
-type SimpleGroup struct{}
+// ErrClosed answers what comes after Close.
+var ErrClosed = errors.New("replica: the node is closed")
 
-// Propose puts a command in line; those of one caller keep their order. done,
-// if not nil, gets what Apply returned, or an error when the group has been
-// closed; with waitStable it runs when the command is on disk, else when it is
-// applied. It runs on the worker and must not block. cmd must not change.
-func (g *SimpleGroup) Propose(cmd []byte, waitStable bool, done func(result any, err error))
+// Open returns a node that is not started.
+func Open(o Options) *Node {
+	o.setDefaults()
+	n := &Node{o: o, groups: map[seglog.GroupID]*Group{}}
+	for i := range o.Shards + 1 {
+		s := newShard(n, i)
+		s.stats.roundTime = metrics.NewHistogram(metrics.Exponential(1e-6, 4, 12))
+		s.stats.stableTime = metrics.NewHistogram(metrics.Latencies())
+		n.shards = append(n.shards, s)
+	}
+	return n
+}
+
+// Shards returns how many workers serve groups, that of the simple groups not counted.
+func (n *Node) Shards() int { return n.o.Shards }
+
+// ShardOf returns the number of the shard, from 0, that serves a group made by NewGroup.
+func (n *Node) ShardOf(id seglog.GroupID) int { return int(id % seglog.GroupID(n.o.Shards)) }
+
+// Shard returns a shard for a simulator to step: those for groups, then that of the simple groups.
+func (n *Node) Shard(i int) *Shard { return n.shards[i] }
+
+// Group returns the group with this id, or nil.
+func (n *Node) Group(id seglog.GroupID) *Group {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.groups[id]
+}
+
+// NewGroup adds a group: solo if logged, else direct.
+func (n *Node) NewGroup(id seglog.GroupID, h Host, logged bool) *Group {
+	return n.add(n.shards[n.ShardOf(id)], id, h, logged)
+}
+
+func (n *Node) add(s *Shard, id seglog.GroupID, h Host, logged bool) *Group {
+	g := &Group{id: id, shard: s, host: h, repl: direct{}}
+	if logged {
+		g.repl = solo{}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.groups[id] != nil {
+		invariant.Failf("group %d is added twice", id)
+	}
+	n.groups[id] = g
+	return g
+}
+
+func (n *Node) forget(g *Group) {
+	n.mu.Lock()
+	delete(n.groups, g.id)
+	n.mu.Unlock()
+}
+
+// groupsOf returns the groups of a shard in the order of their ids.
+func (n *Node) groupsOf(s *Shard) []*Group {
+	n.mu.RLock()
+	var gs []*Group
+	for _, g := range n.groups {
+		if g.shard == s {
+			gs = append(gs, g)
+		}
+	}
+	n.mu.RUnlock()
+	slices.SortFunc(gs, func(a, b *Group) int {
+		if a.id < b.id {
+			return -1
+		}
+		return 1
+	})
+	return gs
+}
+
+// Replay reads the log into its groups; factory makes the host of a group that
+// is met in the log and not added yet. It may return nil for a group that is
+// to be left alone. A group whose records make no sense is left alone from
+// there on, and its host says so (Host.Failed); for a simple group it is an error.
+func (n *Node) Replay(factory func(seglog.GroupID) Host) error {
+	skipped := map[seglog.GroupID]bool{}
+	var last int64
+	err := n.o.Log.Replay(func(rec seglog.Replayed) error {
+		last = max(last, rec.Time)
+		g := n.groups[rec.Group]
+		if g == nil {
+			if skipped[rec.Group] {
+				return nil
+			}
+			h := factory(rec.Group)
+			if h == nil {
+				skipped[rec.Group] = true
+				return nil
+			}
+			g = n.NewGroup(rec.Group, h, true)
+		}
+		if g.failed != nil {
+			return nil
+		}
+		err := g.replay(rec)
+		if err == nil {
+			return nil
+		}
+		err = fmt.Errorf("group %d, %v %d: %w", rec.Group, rec.Kind, rec.Index, err)
+		if g.shard == n.shards[len(n.shards)-1] {
+			return err
+		}
+		n.o.Logger.Error("a group cannot be replayed", "group", uint64(rec.Group), "error", err)
+		g.failed = err
+		g.host.Failed(err)
+		return nil
+	})
+	for _, s := range n.shards {
+		s.time = last
+	}
+	return err
+}
+
+// replay applies one record of the log to the group.
+func (g *Group) replay(rec seglog.Replayed) error {
+	switch rec.Kind {
+	case seglog.KindSnapshot:
+		if err := g.host.Restore(rec.Meta); err != nil {
+			return err
+		}
+		g.index, g.term, g.snapshotSize = rec.Index, rec.Term, int64(len(rec.Meta))
+		g.sinceEntries, g.sinceBytes = 0, 0
+	case seglog.KindEntry:
+		if rec.Index != g.index+1 {
+			return fmt.Errorf("entry %d is missing", g.index+1)
+		}
+		g.index, g.term = rec.Index, rec.Term
+		g.sinceEntries++
+		g.sinceBytes += int64(len(rec.Meta))
+		return g.host.Replay(rec)
+	case seglog.KindDrop:
+		g.dropped = true
+		g.shard.node.forget(g)
+	default:
+		return fmt.Errorf("unknown kind of record %d", rec.Kind)
+	}
+	return nil
+}
+
+// Prepare ends the replay: it tells the log which items live and lets the
+// hosts recover. Start calls it.
+func (n *Node) Prepare() {
+	if n.started {
+		invariant.Failf("the node is started twice")
+	}
+	n.started = true
+	clean := n.o.Log.Clean()
+	var live []seglog.Range
+	for _, s := range n.shards {
+		for _, g := range n.groupsOf(s) {
+			if !g.repl.logged() || g.failed != nil {
+				continue
+			}
+			if g.index > 0 {
+				var ok bool
+				if live, ok = g.host.Live(live[:0]); ok {
+					n.o.Log.SetLive(g.id, live)
+				}
+			}
+			if g.host.Recover(clean) {
+				g.Wake()
+			}
+		}
+	}
+}
+
+// Start ends the replay (Prepare), starts the log, which takes appends only
+// after it knows what lives, and then the workers.
+func (n *Node) Start() {
+	n.Prepare()
+	n.o.Log.Start()
+	for _, s := range n.shards {
+		go s.run()
+	}
+	n.ticker = n.o.Clock.NewTicker(time.Second)
+	n.tickDone = make(chan struct{})
+	go n.tick()
+}
+
+// tick looks once a second for entries that wait too long for the disk.
+func (n *Node) tick() {
+	for {
+		select {
+		case <-n.tickDone:
+			return
+		case <-n.ticker.C():
+			for _, s := range n.shards {
+				if s.stats.inLog.Load() > 0 {
+					s.checkOverdue()
+				}
+			}
+		}
+	}
+}
+
+// NeedSnapshots asks groups for a snapshot soon; it serves the log's
+// Events.NeedSnapshot and does not wait.
+func (n *Node) NeedSnapshots(ids []seglog.GroupID) {
+	for _, id := range ids {
+		if g := n.Group(id); g != nil {
+			g.wantSnapshot.Store(true)
+			g.Wake()
+		}
+	}
+}
+
+// Close lets the workers finish what is in their mailboxes and stops them. With
+// clean it appends a snapshot of every group that has changed since its last
+// one and waits until all is on disk: the log is then ready for its own
+// Close(true). Nothing may be handed to the groups any more.
+func (n *Node) Close(clean bool) error {
+	n.clean = clean
+	n.ticker.Stop()
+	close(n.tickDone)
+	for _, s := range n.shards {
+		s.stop()
+	}
+	late := make(chan struct{})
+	t := n.o.Clock.AfterFunc(n.o.CloseWait, func() { close(late) })
+	defer t.Stop()
+	for _, s := range n.shards {
+		select {
+		case <-s.done:
+		case <-late:
+			return fmt.Errorf("replica: shard %d still waits for the disk after %v", s.id, n.o.CloseWait)
+		}
+	}
+	for _, g := range n.simple {
+		g.fail(ErrClosed)
+	}
+	return nil
+}

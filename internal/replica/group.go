@@ -1,0 +1,83 @@
+package replica
+
+import (
+	"sync/atomic"
+
+	"holdfast/internal/invariant"
+	"holdfast/internal/seglog"
+)
+
+// Group is one group. Only Wake and ID may be used by anyone; all else belongs
+// to the worker of its shard.
+type Group struct {
+	id    seglog.GroupID
+	shard *Shard
+	host  Host
+	repl  replicator
+
+	dirty        atomic.Bool // in the shard's mailbox, or taken from it and not yet packed
+	wantSnapshot atomic.Bool // the log asks for one
+
+	term   uint64
+	index  uint64 // last entry packed (direct, solo: and applied)
+	stable uint64 // last entry known to be on disk
+
+	// Since the last snapshot, and how large that was.
+	sinceEntries uint64
+	sinceBytes   int64
+	snapshotSize int64
+
+	failed  error // what the replay stumbled over; the host may answer, but must not pack
+	dropped bool
+	drop    bool // a drop record is to be written
+}
+
+// ID returns the group's id.
+func (g *Group) ID() seglog.GroupID { return g.id }
+
+// Wake says that the host has something to pack.
+func (g *Group) Wake() {
+	if g.dirty.Load() || g.dirty.Swap(true) {
+		return
+	}
+	g.shard.put(g)
+}
+
+// Index returns the index of the last entry packed; for the worker.
+func (g *Group) Index() uint64 { return g.index }
+
+// Drop ends the group; called by the host on its worker, in Pack or Apply. All
+// its items are given up and its log is ended. The host's Pack goes on being
+// called after a Wake, but must not pack anything.
+func (g *Group) Drop() {
+	if g.dropped {
+		return
+	}
+	g.dropped = true
+	g.shard.node.forget(g)
+	if g.repl.logged() {
+		g.drop = true
+		g.Wake()
+	}
+}
+
+// snapshotDue reports whether the group is to take a snapshot before its next entry.
+func (g *Group) snapshotDue(o *Options) bool {
+	if g.wantSnapshot.Load() {
+		g.wantSnapshot.Store(false)
+		return g.index > 0 // also if nothing has changed: the last one may be in the way
+	}
+	return g.sinceEntries >= o.SnapshotEntries ||
+		// A large state is not written more often than it pays.
+		g.sinceBytes >= max(o.SnapshotBytes, 4*g.snapshotSize)
+}
+
+// snapshot puts a snapshot of the state after the last entry into the round.
+func (g *Group) snapshot(r *round, time int64) {
+	blob := r.take(g.host.AppendSnapshot(r.meta))
+	if len(blob) == 0 {
+		invariant.Failf("group %d: empty snapshot", g.id)
+	}
+	r.addControl(g, seglog.KindSnapshot, g.index, time, blob)
+	g.sinceEntries, g.sinceBytes, g.snapshotSize = 0, 0, int64(len(blob))
+}

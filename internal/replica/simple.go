@@ -1,0 +1,207 @@
+package replica
+
+import (
+	"encoding/binary"
+	"errors"
+	"sync"
+
+	"holdfast/internal/seglog"
+)
+
+// SimpleMachine is a pure machine without items: the catalog is one. The
+// commands of one entry share its index and time. cmd is borrowed for the call.
+type SimpleMachine interface {
+	Apply(index uint64, time int64, cmd []byte) any
+	AppendSnapshot(dst []byte) []byte
+	Restore(blob []byte) error
+}
+
+// SimpleGroup drives a SimpleMachine.
+type SimpleGroup struct {
+	m     SimpleMachine
+	group *Group
+
+	mu     sync.Mutex
+	inbox  []proposal
+	closed error
+
+	// The worker's own.
+	pending []proposal // taken from the inbox, not packed
+	packed  []proposal // in the entry to be applied
+	waiting []answer   // applied, waiting for the disk; in order
+}
+
+type proposal struct {
+	cmd        []byte
+	waitStable bool
+	done       func(result any, err error)
+}
+
+type answer struct {
+	index  uint64
+	result any
+	done   func(result any, err error)
+}
+
+// NewSimpleGroup adds a solo group for a small machine, on the worker that
+// simple groups have for themselves. It must be called before Replay.
+func (n *Node) NewSimpleGroup(id seglog.GroupID, m SimpleMachine) *SimpleGroup {
+	g := &SimpleGroup{m: m}
+	g.group = n.add(n.shards[len(n.shards)-1], id, g, true)
+	n.simple = append(n.simple, g)
+	return g
+}
+
+// Propose puts a command in line; those of one caller keep their order. done,
+// if not nil, gets what Apply returned, or an error: ErrClosed after Close, or
+// ErrOverdue. With waitStable it runs when the command is on disk, else when it
+// is applied. It runs on the worker and must not block. cmd must not change.
+func (g *SimpleGroup) Propose(cmd []byte, waitStable bool, done func(result any, err error)) {
+	g.mu.Lock()
+	if err := g.closed; err != nil {
+		g.mu.Unlock()
+		if done != nil {
+			done(nil, err)
+		}
+		return
+	}
+	g.inbox = append(g.inbox, proposal{cmd, waitStable, done})
+	g.mu.Unlock()
+	g.group.Wake()
+}
+
+// ErrOverdue answers a proposal that has waited too long for the disk. It may
+// still come into effect.
+var ErrOverdue = errors.New("replica: the disk takes too long")
+
+// simpleVersion starts the meta of an entry.
+const simpleVersion = 1
+
+// Pack implements Host.
+func (g *SimpleGroup) Pack(e *Entry) (more bool) {
+	if len(g.pending) == 0 {
+		g.mu.Lock()
+		g.pending, g.inbox = g.inbox, g.pending[:0]
+		g.mu.Unlock()
+	}
+	n := 0
+	for n < len(g.pending) && n < MaxEntryCommands && len(e.Meta) < MaxEntryBytes {
+		p := &g.pending[n]
+		if n == 0 {
+			e.Meta = append(e.Meta, simpleVersion)
+		}
+		e.Meta = binary.AppendUvarint(e.Meta, uint64(len(p.cmd)))
+		e.Meta = append(e.Meta, p.cmd...)
+		e.Sync = e.Sync || p.waitStable
+		n++
+	}
+	if n == 0 {
+		return false
+	}
+	e.Pack()
+	g.packed = append(g.packed[:0], g.pending[:n]...)
+	rest := copy(g.pending, g.pending[n:])
+	clear(g.pending[rest:])
+	g.pending = g.pending[:rest]
+	if rest > 0 {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.inbox) > 0
+}
+
+// Apply implements Host.
+func (g *SimpleGroup) Apply(e *Entry) {
+	for i := range g.packed {
+		p := &g.packed[i]
+		result := g.m.Apply(e.Index, e.Time, p.cmd)
+		switch {
+		case p.done == nil:
+		case p.waitStable:
+			g.waiting = append(g.waiting, answer{e.Index, result, p.done})
+		default:
+			p.done(result, nil)
+		}
+	}
+	clear(g.packed)
+}
+
+// Stable implements Host.
+func (g *SimpleGroup) Stable(index uint64) {
+	g.answer(index, func(a *answer) { a.done(a.result, nil) })
+}
+
+// Overdue implements Host.
+func (g *SimpleGroup) Overdue(index uint64) {
+	g.answer(index, func(a *answer) { a.done(nil, ErrOverdue) })
+}
+
+// answer calls fn for those who wait for entries up to index.
+func (g *SimpleGroup) answer(index uint64, fn func(*answer)) {
+	n := 0
+	for ; n < len(g.waiting) && g.waiting[n].index <= index; n++ {
+		fn(&g.waiting[n])
+	}
+	rest := copy(g.waiting, g.waiting[n:])
+	clear(g.waiting[rest:])
+	g.waiting = g.waiting[:rest]
+}
+
+// fail answers everything that is still waiting; the worker has ended.
+func (g *SimpleGroup) fail(err error) {
+	g.mu.Lock()
+	g.closed = err
+	left := append(g.pending, g.inbox...)
+	g.inbox = nil
+	g.mu.Unlock()
+	for i := range left {
+		if done := left[i].done; done != nil {
+			done(nil, err)
+		}
+	}
+	g.answer(^uint64(0), func(a *answer) { a.done(nil, err) })
+}
+
+// Replay implements Host.
+func (g *SimpleGroup) Replay(rec seglog.Replayed) error {
+	b := rec.Meta
+	if len(b) == 0 || b[0] != simpleVersion {
+		return errors.New("entry of an unknown version")
+	}
+	for b = b[1:]; len(b) > 0; {
+		n, k := binary.Uvarint(b)
+		if k <= 0 || n > uint64(len(b)-k) {
+			return errors.New("malformed entry")
+		}
+		g.m.Apply(rec.Index, rec.Time, b[k:k+int(n)])
+		b = b[k+int(n):]
+	}
+	return nil
+}
+
+// Restore implements Host.
+func (g *SimpleGroup) Restore(blob []byte) error {
+	if len(blob) == 0 || blob[0] != simpleVersion {
+		return errors.New("snapshot of an unknown version")
+	}
+	return g.m.Restore(blob[1:])
+}
+
+// AppendSnapshot implements Host.
+func (g *SimpleGroup) AppendSnapshot(dst []byte) []byte {
+	return g.m.AppendSnapshot(append(dst, simpleVersion))
+}
+
+// Live implements Host: a simple machine has no items.
+func (g *SimpleGroup) Live(dst []seglog.Range) ([]seglog.Range, bool) { return dst, true }
+
+// Recover implements Host: what a new incarnation means is proposed by whoever owns the machine.
+func (g *SimpleGroup) Recover(bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.inbox) > 0
+}
+
+// Failed implements Host: Replay returns the error.
+func (g *SimpleGroup) Failed(error) {}
