@@ -1,21 +1,143 @@
 package message
 
+import (
+	"encoding/binary"
+
+	"holdfast/internal/invariant"
+)
+
+const (
+	// blockSize is the size of the blocks that small messages are cut from. A block
+	// lives as long as its last message.
+	blockSize = 16 << 10
+	// ownSize is the size above which a message gets an allocation of its own.
+	ownSize = 4 << 10
+	// trust is how many times larger than the bytes that have come a buffer may be:
+	// a publisher that announces much and sends little must not make the broker
+	// hold much.
+	trust = 4
+)
+
 // Builder makes messages from the frames of publishes, one after the other. It
-// cuts small messages from a shared block, so that they cost less than an allocation each.
-// A channel or a connection has one of its own. The zero value is ready.
+// cuts small messages from a shared block, so that they cost less than an
+// allocation each. A channel or a connection has one of its own. The zero
+// value is ready.
 type Builder struct {
-	block []byte
+	block []byte // the current block, as far as it is used; its capacity is all of it
+
+	// The message begun: its head so far, the full chunks, the chunk being filled.
+	// head has capacity for all of it when the message is small; a larger one gets
+	// room as its body comes.
+	begun  bool
+	head   []byte
+	whole  int // bytes of the finished head
+	chunks [][]byte
+	chunk  []byte
+	size   uint64 // of the body
+	left   uint64 // of size, still to come
 }
 
 // Begin starts a message with a body of bodySize bytes, which Write brings.
-// Nothing of the arguments is kept. A message begun and not finished is forgotten.
-func (b *Builder) Begin(exchange, key string, properties []byte, bodySize uint64, persistent bool) {}
+// Nothing of the arguments is kept. Exchange and key are short strings. A
+// message begun before and not finished is forgotten.
+func (b *Builder) Begin(exchange, key string, properties []byte, bodySize uint64, persistent bool) {
+	if len(exchange) > 255 || len(key) > 255 {
+		invariant.Failf("message: exchange of %d and routing key of %d bytes", len(exchange), len(key))
+	}
+	b.begun, b.chunks, b.chunk = true, nil, nil
+	b.size, b.left = bodySize, bodySize
 
-// Write adds the next piece of the body; p is copied. More than Remaining is a bug of the caller's.
-func (b *Builder) Write(p []byte) {}
+	fields := minHead + len(exchange) + len(key) + len(properties)
+	var flags byte
+	if persistent {
+		flags |= flagPersistent
+	}
+	first := fields // bytes of the head to make room for now
+	if bodySize > ChunkSize {
+		flags |= flagChunked
+		b.whole = fields + chunkTrailer
+		first = b.whole
+	} else {
+		b.whole = fields + int(bodySize)
+		if b.whole <= ownSize {
+			first = b.whole
+		}
+	}
+
+	h := append(b.alloc(first), flags, byte(len(exchange)))
+	h = append(h, exchange...)
+	h = append(h, byte(len(key)))
+	h = append(h, key...)
+	h = binary.BigEndian.AppendUint32(h, uint32(len(properties)))
+	h = append(h, properties...)
+	if flags&flagChunked != 0 {
+		h = binary.BigEndian.AppendUint64(h, bodySize)
+		h = binary.BigEndian.AppendUint32(h, uint32(chunksFor(bodySize)))
+	}
+	b.head = h
+}
 
 // Remaining returns how many bytes of the body are still to come.
-func (b *Builder) Remaining() uint64 { return 0 }
+func (b *Builder) Remaining() uint64 { return b.left }
+
+// Write adds the next piece of the body; p is copied. More than Remaining is a
+// bug of the caller's.
+func (b *Builder) Write(p []byte) {
+	if !b.begun || uint64(len(p)) > b.left {
+		invariant.Failf("message: %d bytes of body where %d are missing", len(p), b.left)
+	}
+	if b.size <= ChunkSize {
+		b.left -= uint64(len(p))
+		b.head = append(b.room(b.head, len(p), b.whole), p...)
+		return
+	}
+	for len(p) > 0 {
+		whole := int(min(uint64(len(b.chunk))+b.left, ChunkSize))
+		n := min(whole-len(b.chunk), len(p))
+		b.chunk = append(b.room(b.chunk, n, whole), p[:n]...)
+		b.left -= uint64(n)
+		p = p[n:]
+		if len(b.chunk) == whole {
+			b.chunks = append(b.chunks, b.chunk)
+			b.chunk = nil
+		}
+	}
+}
 
 // Message ends the message, whose body must be complete, and returns it.
-func (b *Builder) Message() Message { return Message{} }
+func (b *Builder) Message() Message {
+	if !b.begun || b.left != 0 {
+		invariant.Failf("message: ended with %d bytes of body missing", b.left)
+	}
+	m := Message{Head: b.head, Chunks: b.chunks}
+	b.begun, b.head, b.chunks = false, nil, nil
+	return m
+}
+
+// room returns buf with capacity for n more bytes on the way to whole bytes:
+// for all of them at once, if what has come is a fair part.
+func (b *Builder) room(buf []byte, n, whole int) []byte {
+	if cap(buf)-len(buf) >= n {
+		return buf
+	}
+	need := len(buf) + n
+	size := whole
+	if need < whole/trust {
+		size = need * trust
+	}
+	return append(b.alloc(size), buf...)
+}
+
+// alloc returns an empty slice of capacity n, a piece of the block if n is small.
+func (b *Builder) alloc(n int) []byte {
+	if n > ownSize {
+		return make([]byte, 0, n)
+	}
+	at := len(b.block)
+	if cap(b.block)-at < n {
+		b.block = make([]byte, 0, blockSize)
+		at = 0
+	}
+	b.block = b.block[:at+n]
+	return b.block[at : at : at+n]
+}

@@ -10,16 +10,27 @@ const ChunkSize = 256 << 10
 //	flags        u8      bit 0: persistent; bit 1: chunked; the others are zero
 //	exchange     u8 length, bytes
 //	routing key  u8 length, bytes
-//	properties   u32 length, property flag words and values as in a content header
-//	body         to the end                       - if not chunked
-//	size         u64, bytes in all chunks         - if chunked
-//	chunks       u32, number of chunks            - if chunked
+//	properties   u32 length; flag words and values as in a content header
+//	then, if not chunked:
+//	body         to the end
+//	or, if chunked:
+//	size         u64, bytes in all chunks
+//	chunks       u32, number of chunks
 type Message struct {
 	Head []byte
-	// Chunks is the body of a big message in pieces, each an item of its own in the log.
-	// A message read back from the log may have its head only; see View.Chunks.
+	// Chunks is the body of a big message in pieces, each an item of its own in the
+	// log. A message read back from there may have its head only; View.Chunks
+	// says how many pieces belong to it.
 	Chunks [][]byte
 }
+
+const (
+	flagPersistent = 1 << 0
+	flagChunked    = 1 << 1
+
+	minHead      = 1 + 1 + 1 + 4 // flags, two empty strings, no properties
+	chunkTrailer = 8 + 4
+)
 
 // Persistent reports whether the message was published to survive a restart.
 func (m Message) Persistent() bool { return len(m.Head) > 0 && m.Head[0]&flagPersistent != 0 }
@@ -32,8 +43,3 @@ func (m Message) Size() int {
 	}
 	return n
 }
-
-const (
-	flagPersistent = 1 << 0
-	flagChunked    = 1 << 1
-)

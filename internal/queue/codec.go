@@ -1,12 +1,229 @@
 package queue
 
-import "errors"
+import (
+	"encoding/binary"
+	"errors"
+)
 
-// ErrFormat says that bytes are no command or snapshot of a known version.
+// ErrFormat says that bytes are no commands, or no snapshot, of a known version.
 var ErrFormat = errors.New("queue: unknown format")
 
-// AppendCommands appends the log form of commands to dst.
-func AppendCommands(dst []byte, cs []Command) []byte { return dst }
+// The log form of commands is a version byte and then the commands, each
+//
+//	kind    u8
+//	fields  uvarint, a bit for each field that is not zero (fieldFlags ...)
+//	the fields, in order of their bits, each a uvarint
+//
+// A field costs nothing where it is not used, and a new one gets a new bit: older
+// machines refuse it with ErrFormat instead of misreading it.
+const commandVersion = 1
 
-// DecodeCommands appends the commands that src holds to dst. It does not keep src.
-func DecodeCommands(dst []Command, src []byte) ([]Command, error) { return dst, nil }
+// The fields. Those of the frequent commands come first, so that the mask is one byte.
+const (
+	fieldFlags = 1 << iota
+	fieldConsumer
+	fieldSession
+	fieldCount
+	fieldBytes
+	fieldFirst
+	fieldMore // Last - First
+	fieldHow
+	fieldSeq
+	fieldLane
+	fieldChunks
+	fieldUpload
+	fieldCredit
+	fieldPrefetch
+	fieldPriority // zigzag
+	fieldEpoch
+
+	fieldsAll = 1<<iota - 1
+)
+
+const (
+	bitPersistent = 1 << iota
+	bitNoAck
+	bitExclusive
+	bitWake
+	bitGetter
+	bitDrain
+	bitBlameless
+	bitClean
+	bitAutoDelete
+
+	bitsAll = 1<<iota - 1
+)
+
+// AppendCommands appends the log form of commands to dst.
+func AppendCommands(dst []byte, cs []Command) []byte {
+	dst = append(dst, commandVersion)
+	for i := range cs {
+		dst = appendCommand(dst, &cs[i])
+	}
+	return dst
+}
+
+func appendCommand(dst []byte, c *Command) []byte {
+	fields := [...]uint64{
+		c.flags(), uint64(c.Consumer), uint64(c.Session), uint64(c.Count), c.Bytes, c.First, c.Last - c.First,
+		uint64(c.How), c.Seq, uint64(c.Lane), uint64(c.Chunks), c.Upload, uint64(c.Credit), uint64(c.Prefetch),
+		zigzag(c.Priority), c.Epoch,
+	}
+	mask := uint64(0)
+	for i, f := range fields {
+		if f != 0 {
+			mask |= 1 << i
+		}
+	}
+	dst = append(dst, byte(c.Kind))
+	dst = binary.AppendUvarint(dst, mask)
+	for _, f := range fields {
+		if f != 0 {
+			dst = binary.AppendUvarint(dst, f)
+		}
+	}
+	return dst
+}
+
+// DecodeCommands appends the commands that src holds to dst. It does not keep
+// src. It takes at most 60 times the memory of src.
+func DecodeCommands(dst []Command, src []byte) ([]Command, error) {
+	if len(src) == 0 || src[0] != commandVersion {
+		return dst, ErrFormat
+	}
+	d := decoder{b: src[1:]}
+	for len(d.b) > 0 {
+		dst = append(dst, Command{})
+		d.command(&dst[len(dst)-1])
+		if d.bad {
+			return dst[:len(dst)-1], ErrFormat
+		}
+	}
+	return dst, nil
+}
+
+func (d *decoder) command(c *Command) {
+	c.Kind = Kind(d.byte())
+	mask := d.uint()
+	if c.Kind < Configure || c.Kind > lastKind || mask&^fieldsAll != 0 {
+		d.bad = true
+		return
+	}
+	if mask&fieldFlags != 0 {
+		c.setFlags(d.upTo(bitsAll))
+	}
+	if mask&fieldConsumer != 0 {
+		c.Consumer = ConsumerID(d.uint())
+	}
+	if mask&fieldSession != 0 {
+		c.Session = SessionID(d.uint())
+	}
+	if mask&fieldCount != 0 {
+		c.Count = uint32(d.upTo(MaxCount))
+	}
+	if mask&fieldBytes != 0 {
+		c.Bytes = d.uint()
+	}
+	if mask&fieldFirst != 0 {
+		c.First = d.uint()
+	}
+	c.Last = c.First
+	if mask&fieldMore != 0 {
+		c.Last = c.First + d.uint()
+	}
+	if mask&fieldHow != 0 {
+		c.How = Settlement(d.upTo(uint64(Discard)))
+	}
+	if mask&fieldSeq != 0 {
+		c.Seq = d.uint()
+	}
+	if mask&fieldLane != 0 {
+		c.Lane = uint8(d.upTo(MaxLane))
+	}
+	if mask&fieldChunks != 0 {
+		c.Chunks = uint32(d.upTo(^uint64(0) >> 32))
+	}
+	if mask&fieldUpload != 0 {
+		c.Upload = d.uint()
+	}
+	if mask&fieldCredit != 0 {
+		c.Credit = uint32(d.upTo(^uint64(0) >> 32))
+	}
+	if mask&fieldPrefetch != 0 {
+		c.Prefetch = uint32(d.upTo(^uint64(0) >> 32))
+	}
+	if mask&fieldPriority != 0 {
+		c.Priority = unzigzag(d.upTo(^uint64(0) >> 32))
+	}
+	if mask&fieldEpoch != 0 {
+		c.Epoch = d.uint()
+	}
+	if c.Kind == Enqueue && (c.Count == 0 || c.Chunks > 0 && c.Count != 1) || c.Kind == Chunk && c.Count == 0 {
+		d.bad = true
+	}
+}
+
+func (c *Command) flags() uint64 {
+	return bit(c.Persistent, bitPersistent) | bit(c.NoAck, bitNoAck) | bit(c.Exclusive, bitExclusive) |
+		bit(c.Wake, bitWake) | bit(c.Getter, bitGetter) | bit(c.Drain, bitDrain) |
+		bit(c.Blameless, bitBlameless) | bit(c.Clean, bitClean) | bit(c.AutoDelete, bitAutoDelete)
+}
+
+func (c *Command) setFlags(f uint64) {
+	c.Persistent, c.NoAck, c.Exclusive = f&bitPersistent != 0, f&bitNoAck != 0, f&bitExclusive != 0
+	c.Wake, c.Getter, c.Drain = f&bitWake != 0, f&bitGetter != 0, f&bitDrain != 0
+	c.Blameless, c.Clean, c.AutoDelete = f&bitBlameless != 0, f&bitClean != 0, f&bitAutoDelete != 0
+}
+
+func bit(on bool, mask uint64) uint64 {
+	if on {
+		return mask
+	}
+	return 0
+}
+
+func zigzag(n int32) uint64 { return uint64(uint32(n<<1) ^ uint32(n>>31)) }
+
+func unzigzag(u uint64) int32 { return int32(uint32(u)>>1) ^ -int32(u&1) }
+
+// decoder reads numbers off the front of b. Once something is wrong it is bad, and
+// gives zeros.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) byte() byte {
+	if len(d.b) == 0 {
+		d.bad = true
+		return 0
+	}
+	x := d.b[0]
+	d.b = d.b[1:]
+	return x
+}
+
+func (d *decoder) uint() uint64 {
+	if len(d.b) > 0 && d.b[0] < 0x80 {
+		x := d.b[0]
+		d.b = d.b[1:]
+		return uint64(x)
+	}
+	x, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[n:]
+	return x
+}
+
+// upTo reads a number that must not be above limit.
+func (d *decoder) upTo(limit uint64) uint64 {
+	x := d.uint()
+	if x > limit {
+		d.bad = true
+		return 0
+	}
+	return x
+}

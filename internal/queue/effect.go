@@ -121,36 +121,9 @@ type Effect struct {
 	Count    uint64    // Drained, Purged, EpochOpened, Recovered
 	Left     uint64    // Deliver to a getter
 	Chunks   []Numbers // Deliver of a big message: where its body is, in order; not to be changed
+
+	attr attr // Deliver: the history they share
 }
 
 // Numbers returns the messages of a Deliver or Released.
 func (e *Effect) Numbers() Numbers { return Numbers{e.First, e.Last} }
-
-// Effects collects what applied entries ask for, in order. It is reused from
-// entry to entry; the zero value is ready.
-type Effects struct {
-	List []Effect
-
-	command uint32 // the command being applied
-	free    []freed
-}
-
-// freed is a range of released messages on its way into List: in a round of no-ack
-// deliveries the releases are held back until the deliveries are listed, so
-// that both coalesce.
-type freed struct {
-	Numbers
-	reason Reason
-}
-
-// Reset empties the list and keeps its memory, unless that has grown out of proportion.
-func (fx *Effects) Reset() {
-	const keep = 4096
-	if cap(fx.List) > keep {
-		fx.List = nil
-	} else {
-		clear(fx.List)
-		fx.List = fx.List[:0]
-	}
-	fx.free = fx.free[:0]
-}

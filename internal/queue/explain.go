@@ -59,3 +59,20 @@ type ConsumerState struct {
 	OldestUnacked int64 // as in Explanation
 	Delivered     uint64
 }
+
+// Explain says what the queue's consumers wait for.
+func (m *Machine) Explain() Explanation {
+	x := Explanation{Ready: m.ready, Unacked: m.unacked}
+	for _, c := range m.consumers {
+		s := ConsumerState{
+			ID: c.id, Session: c.session, Standing: c.standing(),
+			NoAck: c.noAck, Exclusive: c.exclusive, Prefetch: c.prefetch, Credit: c.credit,
+			Unacked: c.held.count, OldestUnacked: c.held.oldest(), Delivered: c.delivered,
+		}
+		if s.Unacked > 0 && (x.OldestUnacked == 0 || s.OldestUnacked < x.OldestUnacked) {
+			x.OldestUnacked = s.OldestUnacked
+		}
+		x.Consumers = append(x.Consumers, s)
+	}
+	return x
+}

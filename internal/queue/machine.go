@@ -1,49 +1,212 @@
 package queue
 
+import (
+	"math/bits"
+	"slices"
+
+	"holdfast/internal/invariant"
+)
+
 // Machine is one queue. It has one owner, who calls its methods one after the
-// other.
+// other. New makes one.
 type Machine struct {
-	applied uint64
-	now     int64
+	applied uint64 // index of the last entry
+	now     int64  // its time; never goes back
+
+	autoDelete bool
+	handedOut  bool // a persistent message was handed out since the last recover
+
+	// The messages. A message is ready (in its lane's runs) or held (in the
+	// checkouts of exactly one consumer); ready and unacked count them.
+	lanes    []lane // by number; as many as were used
+	nonEmpty uint64 // bit i: lanes[i] has a ready message
+	ready    uint64
+	unacked  uint64
+	chunks   uint64 // chunk numbers given out
+
+	// big has the chunks of each big message; its attr has flagBig.
+	big map[Number][]Numbers
+
+	sessions  []*session  // by id
+	consumers []*consumer // by id; getters and cancelled ones too
+	active    int         // consumers that are neither getter nor cancelled
+	exclusive ConsumerID  // of the active consumer that is alone; 0 = none
+
+	// turns is the order in which consumers that can get a message get one.
+	turns turns
+}
+
+// lane is the messages of one priority.
+type lane struct {
+	given uint64 // places given out
+	ready uint64
+	runs  runs
 }
 
 // New returns the machine of a new, empty queue.
 func New() *Machine { return &Machine{} }
 
 // Apply carries out an entry. What has to be done about it is appended to fx.
-func (m *Machine) Apply(e *Entry, fx *Effects) {}
+// Of the entry nothing is kept.
+func (m *Machine) Apply(e *Entry, fx *Effects) {
+	if e.Index <= m.applied {
+		invariant.Failf("queue: entry %d applied after %d", e.Index, m.applied)
+	}
+	m.applied = e.Index
+	m.now = max(m.now, e.Time)
+	for i := range e.Commands {
+		fx.command = uint32(i)
+		m.command(&e.Commands[i], fx)
+		fx.flush()
+	}
+}
+
+func (m *Machine) command(c *Command, fx *Effects) {
+	switch c.Kind {
+	case Enqueue:
+		m.enqueue(c, fx)
+	case Settle:
+		m.settle(c, fx)
+	case Credit:
+		m.credit(c, fx)
+	case Get:
+		m.get(c, fx)
+	case Chunk:
+		m.chunk(c, fx)
+	case Attach:
+		m.attach(c, fx)
+	case Cancel:
+		m.cancel(c, fx)
+	case Detach:
+		m.detach(c, fx)
+	case Purge:
+		m.purge(fx)
+	case DropHead:
+		m.drop(c, Dropped, fx)
+	case Expire:
+		m.drop(c, Expired, fx)
+	case SessionOpen:
+		m.sessionOpen(c, fx)
+	case SessionSuspect:
+		m.sessionSuspect(c)
+	case SessionDead:
+		m.sessionDead(c, fx)
+	case EpochOpen:
+		m.epochOpen(c, fx)
+	case Recover:
+		m.recover(c, fx)
+	case Configure:
+		m.autoDelete = c.AutoDelete
+	default:
+		invariant.Failf("queue: command of kind %d", c.Kind)
+	}
+}
 
 // Applied returns the index of the last entry applied.
 func (m *Machine) Applied() uint64 { return m.applied }
 
 // Next returns the number that the next message put into lane gets; with
 // ChunkLane, the next chunk.
-func (m *Machine) Next(lane uint8) Number { return 0 }
+func (m *Machine) Next(lane uint8) Number {
+	switch {
+	case lane == ChunkLane:
+		return MakeNumber(lane, m.chunks+1)
+	case int(lane) < len(m.lanes):
+		return MakeNumber(lane, m.lanes[lane].given+1)
+	default:
+		return MakeNumber(lane, 1)
+	}
+}
 
 // Ready returns how many messages are ready.
-func (m *Machine) Ready() uint64 { return 0 }
+func (m *Machine) Ready() uint64 { return m.ready }
 
 // Unacked returns how many messages are held by consumers and getters.
-func (m *Machine) Unacked() uint64 { return 0 }
+func (m *Machine) Unacked() uint64 { return m.unacked }
 
 // Consumers returns how many consumers there are, cancelled ones and getters not counted.
-func (m *Machine) Consumers() int { return 0 }
+func (m *Machine) Consumers() int { return m.active }
 
 // HandedOut reports whether a persistent message was handed out since the
 // last Recover. The entry that makes it true must be on disk before its
 // deliveries are carried out.
-func (m *Machine) HandedOut() bool { return false }
+func (m *Machine) HandedOut() bool { return m.handedOut }
 
 // Live appends to dst the numbers of all messages and chunks in the queue, in
-// ascending order, as ranges.
-func (m *Machine) Live(dst []Numbers) []Numbers { return dst }
+// ascending order, as ranges, and returns it.
+func (m *Machine) Live(dst []Numbers) []Numbers {
+	at := len(dst)
+	for i := range m.lanes {
+		m.lanes[i].runs.all(func(r run) { dst = append(dst, Numbers{r.first, r.last}) })
+	}
+	for _, c := range m.consumers {
+		c.held.all(func(_ uint64, s *slot) { dst = append(dst, Numbers{s.number, s.number}) })
+	}
+	for _, chunks := range m.big {
+		dst = append(dst, chunks...)
+	}
+	for _, s := range m.sessions {
+		for _, u := range s.uploads {
+			dst = append(dst, u.chunks...)
+		}
+	}
+	return append(dst[:at], joined(dst[at:])...)
+}
 
-// Snapshot appends the whole state to dst. Equal states give equal bytes.
+// joined sorts disjoint ranges and joins neighbours, in place.
+func joined(rs []Numbers) []Numbers {
+	slices.SortFunc(rs, func(a, b Numbers) int {
+		if a.First < b.First {
+			return -1
+		}
+		return 1
+	})
+	n := 0
+	for _, r := range rs {
+		if n > 0 && rs[n-1].Last+1 == r.First {
+			rs[n-1].Last = r.Last
+			continue
+		}
+		rs[n] = r
+		n++
+	}
+	return rs[:n]
+}
+
+// lane returns the lane, made if it was never used.
+func (m *Machine) lane(n uint8) *lane {
+	if n > MaxLane {
+		invariant.Failf("queue: message in lane %d", n)
+	}
+	for int(n) >= len(m.lanes) {
+		m.lanes = append(m.lanes, lane{})
+	}
+	return &m.lanes[n]
+}
+
+// gain counts n messages that have become ready in a lane.
+func (m *Machine) gain(lane uint8, n uint64) {
+	m.lanes[lane].ready += n
+	m.ready += n
+	m.nonEmpty |= 1 << lane
+}
+
+// lose counts n messages of a lane that are no longer ready.
+func (m *Machine) lose(lane uint8, n uint64) {
+	l := &m.lanes[lane]
+	l.ready -= n
+	m.ready -= n
+	if l.ready == 0 {
+		m.nonEmpty &^= 1 << lane
+	}
+}
+
+// top returns the lane that is served now; there must be a ready message.
+func (m *Machine) top() uint8 { return uint8(bits.Len64(m.nonEmpty) - 1) }
+
+// AppendSnapshot appends the whole state to dst. Equal states give equal bytes.
 func (m *Machine) AppendSnapshot(dst []byte) []byte { return dst }
 
 // Restore sets the machine to the state of a snapshot. On an error the machine
 // must not be used.
 func (m *Machine) Restore(src []byte) error { return nil }
-
-// Explain says what the queue's consumers wait for.
-func (m *Machine) Explain() Explanation { return Explanation{} }

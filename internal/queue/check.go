@@ -1,0 +1,151 @@
+package queue
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// Check looks at the whole state and returns the first invariant that does not hold.
+// It is for tests: its cost grows with the number of messages held.
+func (m *Machine) Check() error {
+	w := checker{m: m}
+	w.lanes()
+	w.consumers()
+	w.bigs()
+	w.line()
+	return w.err
+}
+
+type checker struct {
+	m       *Machine
+	err     error
+	present []Numbers // ready and held
+	big     int
+}
+
+func (w *checker) that(ok bool, format string, args ...any) {
+	if !ok && w.err == nil {
+		w.err = fmt.Errorf("queue: "+format, args...)
+	}
+}
+
+func (w *checker) lanes() {
+	m := w.m
+	total := uint64(0)
+	for i := range m.lanes {
+		l := &m.lanes[i]
+		n := uint64(0)
+		last := MakeNumber(uint8(i), 0)
+		for bi, b := range l.runs.blocks {
+			w.that(len(b.live()) > 0 || len(l.runs.blocks) == 1, "lane %d: block %d is empty", i, bi)
+			w.that(len(b.live()) <= blockRuns, "lane %d: block of %d runs", i, len(b.live()))
+			for k, r := range b.live() {
+				w.that(r.first > last && r.last >= r.first, "lane %d: run %v-%v after %v", i, r.first, r.last, last)
+				w.that(k == 0 || !r.follows(b.live()[k-1]), "lane %d: run at %v could be part of the one before", i, r.first)
+				w.message(Numbers{r.first, r.last}, r.attr)
+				n += r.len()
+				last = r.last
+			}
+		}
+		w.that(last <= MakeNumber(uint8(i), l.given), "lane %d: message %v is there, %d given out", i, last, l.given)
+		w.that(n == l.ready, "lane %d: %d messages ready, %d counted", i, n, l.ready)
+		w.that(m.nonEmpty>>i&1 == 1 == (n > 0), "lane %d: not marked right", i)
+		total += n
+	}
+	w.that(bits.Len64(m.nonEmpty) <= len(m.lanes), "lanes marked that are not there")
+	w.that(total == m.ready, "%d messages ready, %d counted", total, m.ready)
+}
+
+func (w *checker) message(r Numbers, a attr) {
+	w.present = append(w.present, r)
+	w.that(a&^attrMask == 0, "message %v: history %x", r, uint64(a))
+	if a.is(flagBig) {
+		for n := r.First; n <= r.Last; n++ {
+			w.that(len(w.m.big[n]) > 0, "big message %v has no chunks", n)
+			w.big++
+		}
+	}
+}
+
+func (w *checker) consumers() {
+	m := w.m
+	held, active := uint64(0), 0
+	for i, c := range m.consumers {
+		w.that(i == 0 || m.consumers[i-1].id < c.id, "consumer %d is out of order", c.id)
+		s := m.session(c.session)
+		w.that(s != nil, "consumer %d has no session", c.id)
+		w.that(s == nil || s.suspect == c.suspended, "consumer %d does not agree with its session", c.id)
+		w.that(!c.cancelled || c.held.count > 0, "cancelled consumer %d holds nothing and is still there", c.id)
+		w.that(!c.exclusive || c.cancelled || m.exclusive == c.id && m.active == 1, "consumer %d is not alone", c.id)
+		if !c.getter && !c.cancelled {
+			active++
+		}
+		w.held(c)
+		held += c.held.count
+	}
+	w.that(active == m.active, "%d consumers, %d counted", active, m.active)
+	w.that(held == m.unacked, "%d messages held, %d counted", held, m.unacked)
+	e := m.consumer(m.exclusive)
+	w.that(m.exclusive == 0 || e != nil && e.exclusive && !e.cancelled, "exclusive consumer %d is not there", m.exclusive)
+}
+
+func (w *checker) held(c *consumer) {
+	n, empty, last := uint64(0), 0, uint64(0)
+	c.held.all(func(id uint64, s *slot) {
+		w.that(id > last && id <= c.delivered, "consumer %d: delivery %d after %d, of %d", c.id, id, last, c.delivered)
+		last = id
+		n++
+		w.message(Numbers{s.number, s.number}, s.attr)
+	})
+	w.that(n == c.held.count, "consumer %d holds %d messages, %d counted", c.id, n, c.held.count)
+	for i := range c.held.pages {
+		p := &c.held.pages[i]
+		lastPage := i == len(c.held.pages)-1
+		w.that(p.live&^p.kept == 0 && bits.OnesCount64(p.kept) == len(p.slots), "consumer %d: page %d has wrong masks", c.id, i)
+		w.that(i == 0 || c.held.pages[i-1].block < p.block, "consumer %d: page %d is out of order", c.id, i)
+		if p.live == 0 && !lastPage {
+			empty++
+			w.that(i > 0, "consumer %d: first page is empty", c.id)
+		}
+	}
+	w.that(empty == c.held.empty, "consumer %d: %d empty pages, %d counted", c.id, empty, c.held.empty)
+}
+
+func (w *checker) bigs() {
+	m := w.m
+	w.that(w.big == len(m.big), "%d big messages, chunks of %d", w.big, len(m.big))
+	last := Number(0)
+	n := uint64(0)
+	for _, r := range m.Live(nil) {
+		w.that(r.First > last, "live range %v after %v", r, last)
+		last = r.Last
+		if r.First.Lane() != ChunkLane {
+			n += r.Len()
+		}
+	}
+	w.that(n == m.ready+m.unacked, "%d messages live, %d ready and %d unacked", n, m.ready, m.unacked)
+	w.that(last <= MakeNumber(ChunkLane, m.chunks), "chunk %v is there, %d given out", last, m.chunks)
+}
+
+// line checks that those who can get a message are in line, and that nothing is left that
+// one of them could have got.
+func (w *checker) line() {
+	m := w.m
+	n := 0
+	var prev *consumer
+	for c := m.turns.head; c != nil; c = c.next {
+		w.that(c.queued && c.prev == prev, "consumer %d: broken line", c.id)
+		prev = c
+		n++
+	}
+	w.that(m.turns.tail == prev, "the line has another end")
+	for _, c := range m.consumers {
+		able := c.standing() == Waiting || c.standing() == NoCredit && c.wake && !c.woken
+		w.that(able == c.queued, "consumer %d is %v, in line: %v", c.id, c.standing(), c.queued)
+		if c.queued {
+			n--
+		}
+	}
+	w.that(n == 0, "consumers in line that are not there")
+	w.that(m.ready == 0 || m.turns.head == nil, "%d messages ready and consumer %v waits", m.ready, m.turns.head)
+}

@@ -1,0 +1,155 @@
+package queue
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+)
+
+// sampleCommands has a command of each kind, and the extremes of the fields.
+func sampleCommands() []Command {
+	return []Command{
+		{Kind: Configure, AutoDelete: true},
+		{Kind: Enqueue, Count: 1, Bytes: 100, Persistent: true, Session: 7, Seq: 12},
+		{Kind: Enqueue, Count: MaxCount, Bytes: 1 << 40, Lane: MaxLane},
+		{Kind: Enqueue, Count: 1, Chunks: 1 << 31, Upload: 1<<64 - 1, Session: 1<<64 - 1, Seq: 1<<64 - 1},
+		{Kind: Chunk, Count: 3, Session: 7, Upload: 2, Bytes: 3 << 18},
+		{Kind: Attach, Session: 7, Consumer: 1, Prefetch: 100, Credit: Unlimited, Priority: -5},
+		{Kind: Attach, Session: 7, Consumer: 1, NoAck: true, Exclusive: true, Wake: true, Getter: true, Priority: -1 << 31},
+		{Kind: Cancel, Consumer: 1},
+		{Kind: Detach, Consumer: 1<<64 - 1, Blameless: true},
+		{Kind: Credit, Consumer: 3, Credit: 10, Drain: true},
+		{Kind: Get, Consumer: 3, NoAck: true},
+		{Kind: Settle, Session: 7, Consumer: 3, First: 10, Last: 20, How: Requeue, Blameless: true},
+		{Kind: Settle, Session: 7, Consumer: 3, First: 0, Last: 1<<64 - 1},
+		{Kind: Settle, Session: 7, Consumer: 3, First: 10, Last: 9, How: Discard},
+		{Kind: Purge},
+		{Kind: DropHead, First: 1, Last: 5},
+		{Kind: Expire, First: uint64(MakeNumber(3, 1)), Last: uint64(MakeNumber(3, 9))},
+		{Kind: SessionOpen, Session: 7},
+		{Kind: SessionSuspect, Session: 7},
+		{Kind: SessionDead, Session: 7, Blameless: true},
+		{Kind: EpochOpen, Session: 7, Epoch: 1<<64 - 1},
+		{Kind: Recover, Clean: true},
+	}
+}
+
+func TestCommandsRoundTrip(t *testing.T) {
+	cs := sampleCommands()
+	seen := map[Kind]bool{}
+	for _, c := range cs {
+		seen[c.Kind] = true
+	}
+	for k := Configure; k <= lastKind; k++ {
+		if !seen[k] {
+			t.Errorf("no sample of %v", k)
+		}
+	}
+	b := AppendCommands(nil, cs)
+	got, err := DecodeCommands(nil, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, cs) {
+		t.Fatalf("got  %+v\nwant %+v", got, cs)
+	}
+	for n := range len(b) {
+		if got, err := DecodeCommands(nil, b[:n]); err == nil && len(AppendCommands(nil, got)) != n {
+			t.Errorf("%d of %d bytes were accepted as more than they are", n, len(b))
+		}
+	}
+}
+
+// The bytes of one version never change: logs are read by later binaries.
+func TestCommandBytesStay(t *testing.T) {
+	for _, tc := range []struct {
+		c    Command
+		want string
+	}{
+		{Command{Kind: Enqueue, Count: 3, Bytes: 300, Persistent: true}, "\x01\x02\x19\x01\x03\xac\x02"},
+		{Command{Kind: Settle, Session: 2, Consumer: 1, First: 5, Last: 9, How: Requeue}, "\x01\x09\xe6\x01\x01\x02\x05\x04\x01"},
+		{Command{Kind: Recover, Clean: true}, "\x01\x11\x01\x80\x01"},
+	} {
+		if got := string(AppendCommands(nil, []Command{tc.c})); got != tc.want {
+			t.Errorf("%v: %q, want %q", tc.c.Kind, got, tc.want)
+		}
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	for name, b := range map[string]string{
+		"nothing":            "",
+		"other version":      "\x02\x0a\x00",
+		"no kind":            "\x01\x00\x00",
+		"later kind":         "\x01\x12\x00",
+		"later field":        "\x01\x0a\x80\x80\x04\x01",
+		"later flag":         "\x01\x0a\x01\x80\x04",
+		"enqueue of nothing": "\x01\x02\x01\x01",
+		"message in lane 63": "\x01\x02\x88\x04\x01\x3f",
+		"two big at once":    "\x01\x02\x88\x08\x02\x01",
+		"field cut off":      "\x01\x09\x02",
+		"overlong number":    "\x01\x09\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+		"other settlement":   "\x01\x09\x80\x01\x03",
+	} {
+		if _, err := DecodeCommands(nil, []byte(b)); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func FuzzDecodeCommands(f *testing.F) {
+	f.Add(AppendCommands(nil, sampleCommands()))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		cs, err := DecodeCommands(nil, b)
+		if err != nil {
+			return
+		}
+		again, err := DecodeCommands(nil, AppendCommands(nil, cs))
+		if err != nil || !reflect.DeepEqual(again, cs) {
+			t.Fatalf("%+v became %+v, %v", cs, again, err)
+		}
+		// What can be decoded can be applied.
+		total := uint64(0)
+		for _, c := range cs {
+			total += uint64(c.Count)
+		}
+		if total > 1<<16 {
+			return
+		}
+		m, fx := New(), &Effects{}
+		m.Apply(&Entry{Index: 1, Commands: cs}, fx)
+		if err := m.Check(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func BenchmarkCodec(b *testing.B) {
+	var cs []Command
+	for i := range 100 {
+		cs = append(cs,
+			Command{Kind: Enqueue, Session: 1, Seq: uint64(1000 + i), Count: 1, Bytes: uint64(rand.IntN(2000)), Persistent: true},
+			Command{Kind: Settle, Session: 1, Consumer: 3, First: uint64(5000 + i), Last: uint64(5000 + i)})
+	}
+	bytes := AppendCommands(nil, cs)
+	b.Run("append", func(b *testing.B) {
+		b.ReportAllocs()
+		for range b.N {
+			bytes = AppendCommands(bytes[:0], cs)
+		}
+		perCommand(b, len(cs))
+		b.ReportMetric(float64(len(bytes))/float64(len(cs)), "bytes/command")
+	})
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		var dst []Command
+		for range b.N {
+			dst, _ = DecodeCommands(dst[:0], bytes)
+		}
+		perCommand(b, len(cs))
+	})
+}
+
+func perCommand(b *testing.B, n int) {
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/command")
+}

@@ -1,0 +1,212 @@
+package queue
+
+import (
+	"slices"
+	"sort"
+)
+
+// consumer is a consumer or getter and what it holds.
+type consumer struct {
+	id      ConsumerID
+	session SessionID
+
+	credit   uint32
+	prefetch uint32
+	priority int32
+
+	noAck     bool // for a getter: as its last Get said
+	exclusive bool
+	wake      bool
+	getter    bool
+	cancelled bool
+	suspended bool // its session is suspect
+	woken     bool // a Wake was emitted since it was given credit
+
+	delivered uint64 // delivery ids given out
+	held      checkouts
+
+	// Its place in Machine.turns.
+	queued     bool
+	prev, next *consumer
+}
+
+// standing says whether the consumer can get a message.
+func (c *consumer) standing() Standing {
+	switch {
+	case c.getter:
+		return Getting
+	case c.cancelled:
+		return Ended
+	case c.suspended:
+		return Suspended
+	case !c.noAck && c.prefetch > 0 && c.held.count >= uint64(c.prefetch):
+		return AtPrefetch
+	case c.credit == 0:
+		return NoCredit
+	}
+	return Waiting
+}
+
+// room returns how many messages a waiting consumer can get.
+func (c *consumer) room() uint64 {
+	n := ^uint64(0)
+	if c.credit != Unlimited {
+		n = uint64(c.credit)
+	}
+	if !c.noAck && c.prefetch > 0 {
+		n = min(n, uint64(c.prefetch)-c.held.count)
+	}
+	return n
+}
+
+// find returns the place of the consumer in m.consumers, or where it would be.
+func (m *Machine) find(id ConsumerID) (int, bool) {
+	n := len(m.consumers)
+	if n > 0 && m.consumers[n-1].id == id { // the only one, mostly
+		return n - 1, true
+	}
+	i := sort.Search(n, func(i int) bool { return m.consumers[i].id >= id })
+	return i, i < n && m.consumers[i].id == id
+}
+
+// consumer returns the consumer, or nil.
+func (m *Machine) consumer(id ConsumerID) *consumer {
+	if i, ok := m.find(id); ok {
+		return m.consumers[i]
+	}
+	return nil
+}
+
+func (m *Machine) attach(c *Command, fx *Effects) {
+	refuse := func(r Reason) {
+		e := fx.add(Refused)
+		e.Consumer, e.Reason = c.Consumer, r
+	}
+	s := m.session(c.Session)
+	at, taken := m.find(c.Consumer)
+	switch {
+	case s == nil:
+		refuse(NoSession)
+		return
+	case taken:
+		refuse(InUse)
+		return
+	case c.Getter:
+	case m.exclusive != 0:
+		refuse(ExclusiveUse)
+		return
+	case c.Exclusive && m.active > 0:
+		refuse(NotAlone)
+		return
+	}
+	con := &consumer{
+		id: c.Consumer, session: c.Session,
+		credit: c.Credit, prefetch: c.Prefetch, priority: c.Priority,
+		noAck: c.NoAck, exclusive: c.Exclusive, wake: c.Wake, getter: c.Getter, suspended: s.suspect,
+	}
+	if con.getter {
+		con.credit, con.exclusive, con.wake = 0, false, false
+	} else {
+		m.active++
+		if con.exclusive {
+			m.exclusive = con.id
+		}
+	}
+	m.consumers = slices.Insert(m.consumers, at, con)
+	fx.about(Attached, con.id)
+	m.arrange(con)
+	m.serve(fx)
+}
+
+// cancel ends new deliveries. The consumer stays as long as it holds something,
+// so that it can be settled.
+func (m *Machine) cancel(c *Command, fx *Effects) {
+	fx.about(Cancelled, c.Consumer)
+	con := m.consumer(c.Consumer)
+	if con == nil || con.cancelled {
+		return
+	}
+	left := m.retire(con)
+	con.cancelled = true
+	m.arrange(con)
+	m.forgetEnded(con)
+	if left {
+		m.noneLeft(fx)
+	}
+}
+
+func (m *Machine) detach(c *Command, fx *Effects) {
+	fx.about(Detached, c.Consumer)
+	i, ok := m.find(c.Consumer)
+	if !ok {
+		return
+	}
+	con := m.consumers[i]
+	m.consumers = slices.Delete(m.consumers, i, i+1)
+	left := m.leave(con, c.Blameless)
+	if left {
+		m.noneLeft(fx)
+	}
+	m.serve(fx)
+}
+
+// leave takes everything from a consumer that is no longer in m.consumers: its
+// turn and what it holds. It reports whether it was an active one.
+func (m *Machine) leave(con *consumer, blameless bool) bool {
+	left := m.retire(con)
+	m.turns.remove(con)
+	m.giveBack(con, 0, ^uint64(0), blameless)
+	return left
+}
+
+// retire stops counting the consumer as one, and reports whether it was one.
+func (m *Machine) retire(con *consumer) bool {
+	if con.getter || con.cancelled {
+		return false
+	}
+	m.active--
+	if m.exclusive == con.id {
+		m.exclusive = 0
+	}
+	return true
+}
+
+// noneLeft reports that the last consumer has left, if it has.
+func (m *Machine) noneLeft(fx *Effects) {
+	if m.active == 0 && m.autoDelete {
+		fx.add(Unused)
+	}
+}
+
+// forgetEnded removes a cancelled consumer that holds nothing.
+func (m *Machine) forgetEnded(con *consumer) {
+	if !con.cancelled || con.held.count > 0 {
+		return
+	}
+	i, _ := m.find(con.id)
+	m.consumers = slices.Delete(m.consumers, i, i+1)
+}
+
+func (m *Machine) credit(c *Command, fx *Effects) {
+	con := m.consumer(c.Consumer)
+	if con != nil && !con.getter {
+		con.credit += min(c.Credit, Unlimited-con.credit) // stops at Unlimited
+		con.woken = false
+		m.arrange(con)
+		m.serve(fx)
+	}
+	if !c.Drain {
+		return
+	}
+	e := fx.add(Drained)
+	e.Consumer = c.Consumer
+	if con == nil || con.getter {
+		return
+	}
+	if con.credit != Unlimited {
+		e.Count = uint64(con.credit)
+	}
+	con.credit = 0
+	m.arrange(con)
+	m.serve(fx)
+}

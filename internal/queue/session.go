@@ -1,0 +1,136 @@
+package queue
+
+import (
+	"slices"
+	"sort"
+)
+
+// session is what the queue knows of one node's incarnation.
+type session struct {
+	id      SessionID
+	suspect bool
+	epoch   uint64 // of its publishing half
+	lastSeq uint64 // of the last publish accepted
+	uploads []upload
+}
+
+func (m *Machine) findSession(id SessionID) (int, bool) {
+	n := len(m.sessions)
+	i := sort.Search(n, func(i int) bool { return m.sessions[i].id >= id })
+	return i, i < n && m.sessions[i].id == id
+}
+
+// session returns the session, or nil.
+func (m *Machine) session(id SessionID) *session {
+	if i, ok := m.findSession(id); ok {
+		return m.sessions[i]
+	}
+	return nil
+}
+
+func (m *Machine) sessionOpen(c *Command, fx *Effects) {
+	i, ok := m.findSession(c.Session)
+	if !ok {
+		m.sessions = slices.Insert(m.sessions, i, &session{id: c.Session})
+		return
+	}
+	m.suspend(m.sessions[i], false)
+	m.serve(fx)
+}
+
+func (m *Machine) sessionSuspect(c *Command) {
+	if s := m.session(c.Session); s != nil {
+		m.suspend(s, true)
+	}
+}
+
+// suspend stops or resumes new deliveries to the consumers of a session.
+func (m *Machine) suspend(s *session, on bool) {
+	if s.suspect == on {
+		return
+	}
+	s.suspect = on
+	for _, con := range m.consumers {
+		if con.session == s.id {
+			con.suspended = on
+			m.arrange(con)
+		}
+	}
+}
+
+func (m *Machine) sessionDead(c *Command, fx *Effects) {
+	i, ok := m.findSession(c.Session)
+	if !ok {
+		return
+	}
+	s := m.sessions[i]
+	m.sessions = slices.Delete(m.sessions, i, i+1)
+	m.abortUploads(s, fx)
+	left := false
+	m.consumers = slices.DeleteFunc(m.consumers, func(con *consumer) bool {
+		if con.session != s.id {
+			return false
+		}
+		left = m.leave(con, c.Blameless) || left
+		return true
+	})
+	if left {
+		m.noneLeft(fx)
+	}
+	m.serve(fx)
+}
+
+// abortUploads releases the chunks of big messages that will never be whole.
+func (m *Machine) abortUploads(s *session, fx *Effects) {
+	for _, u := range s.uploads {
+		for _, r := range u.chunks {
+			fx.free(r.First, r.Last, Aborted)
+		}
+	}
+	s.uploads = nil
+}
+
+func (m *Machine) epochOpen(c *Command, fx *Effects) {
+	e := fx.add(EpochOpened)
+	e.Session = c.Session
+	s := m.session(c.Session)
+	if s == nil {
+		return
+	}
+	e.Count = s.lastSeq
+	if c.Epoch > s.epoch {
+		s.epoch, s.lastSeq = c.Epoch, 0
+	}
+}
+
+// recover begins a new incarnation: nobody is there any more, what was held is ready
+// again, what was transient is gone.
+func (m *Machine) recover(c *Command, fx *Effects) {
+	for _, s := range m.sessions {
+		m.abortUploads(s, fx)
+	}
+	for _, con := range m.consumers {
+		m.leave(con, true)
+	}
+	m.sessions, m.consumers = nil, nil
+
+	tellAll := m.handedOut && !c.Clean
+	dropped := uint64(0)
+	for i := range m.lanes {
+		lane := uint8(i)
+		m.lanes[i].runs.change(func(r run) (run, bool) {
+			if r.attr.is(flagTransient) {
+				dropped += r.len()
+				m.lose(lane, r.len())
+				m.release(r.first, r.len(), r.attr, Lost, fx)
+				return r, false
+			}
+			if tellAll {
+				r.attr |= flagRedelivered
+			}
+			return r, true
+		})
+	}
+	m.handedOut = false
+	fx.add(Recovered).Count = dropped
+}

@@ -1,0 +1,120 @@
+package queue
+
+// settle ends checkouts.
+func (m *Machine) settle(c *Command, fx *Effects) {
+	con := m.consumer(c.Consumer)
+	if con == nil || con.session != c.Session {
+		return
+	}
+	before := con.held.count
+	switch c.How {
+	case Requeue:
+		m.giveBack(con, c.First, c.Last, c.Blameless)
+	case Discard:
+		m.finish(con, c.First, c.Last, Discarded, fx)
+	default:
+		m.finish(con, c.First, c.Last, Acked, fx)
+	}
+	if con.held.count == before {
+		return
+	}
+	m.arrange(con)
+	m.forgetEnded(con)
+	m.serve(fx)
+}
+
+// finish releases what con holds under the ids first to last.
+func (m *Machine) finish(con *consumer, first, last uint64, reason Reason, fx *Effects) {
+	m.unacked -= con.held.count
+	var start Number // the range not yet noted: n messages from start on
+	var n uint64
+	con.held.take(first, last, func(s *slot) {
+		if s.attr.is(flagBig) {
+			m.release(s.number, 1, s.attr, reason, fx)
+			return
+		}
+		if n > 0 && start+Number(n) == s.number {
+			n++
+			return
+		}
+		if n > 0 {
+			fx.free(start, start+Number(n)-1, reason)
+		}
+		start, n = s.number, 1
+	})
+	if n > 0 {
+		fx.free(start, start+Number(n)-1, reason)
+	}
+	m.unacked += con.held.count
+}
+
+// giveBack returns what con holds under the ids first to last to its old place.
+func (m *Machine) giveBack(con *consumer, first, last uint64, blameless bool) {
+	m.unacked -= con.held.count
+	var back run
+	var n uint64
+	con.held.take(first, last, func(s *slot) {
+		a := s.attr.returned(blameless)
+		if n > 0 && back.last+1 == s.number && back.attr == a {
+			back.last = s.number
+			n++
+			return
+		}
+		if n > 0 {
+			m.putBack(back)
+		}
+		back, n = run{s.number, s.number, a}, 1
+	})
+	if n > 0 {
+		m.putBack(back)
+	}
+	m.unacked += con.held.count
+}
+
+// putBack makes a run of messages ready again.
+func (m *Machine) putBack(r run) {
+	lane := r.first.Lane()
+	m.lanes[lane].runs.insert(r)
+	m.gain(lane, r.len())
+}
+
+// release notes that n messages from first on have left the queue, and with big ones
+// their chunks.
+func (m *Machine) release(first Number, n uint64, a attr, reason Reason, fx *Effects) {
+	last := first + Number(n) - 1
+	fx.free(first, last, reason)
+	if !a.is(flagBig) {
+		return
+	}
+	for k := first; k <= last; k++ {
+		for _, r := range m.big[k] {
+			fx.free(r.First, r.Last, reason)
+		}
+		delete(m.big, k)
+	}
+}
+
+// purge removes all ready messages.
+func (m *Machine) purge(fx *Effects) {
+	fx.add(Purged).Count = m.ready
+	for i := range m.lanes {
+		l := &m.lanes[i]
+		l.runs.all(func(r run) { m.release(r.first, r.len(), r.attr, PurgedAway, fx) })
+		l.runs.clear()
+		l.ready = 0
+	}
+	m.ready, m.nonEmpty = 0, 0
+}
+
+// drop removes what is ready of a range of numbers.
+func (m *Machine) drop(c *Command, reason Reason, fx *Effects) {
+	first, last := Number(c.First), Number(c.Last)
+	lane := first.Lane()
+	if int(lane) >= len(m.lanes) || last.Lane() != lane {
+		return
+	}
+	m.lanes[lane].runs.remove(first, last, func(r run) {
+		m.lose(lane, r.len())
+		m.release(r.first, r.len(), r.attr, reason, fx)
+	})
+}
