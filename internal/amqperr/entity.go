@@ -160,3 +160,14 @@ func UnknownDeliveryTag(tag uint64) *Error {
 func MessageTooLarge(size, limit uint64) *Error {
 	return newError(PreconditionFailed, "message size %d is larger than configured max size %d", size, limit)
 }
+
+// InvalidExpiration: the expiration property is no number of milliseconds the
+// server can honour.
+func InvalidExpiration(text, problem string) *Error {
+	return newError(PreconditionFailed, "invalid expiration '%s': %s", text, problem)
+}
+
+// InvalidCopies: the CC or BCC header is not a list of routing keys.
+func InvalidCopies(header string) *Error {
+	return newError(PreconditionFailed, "invalid header '%s': must be an array of strings", header)
+}

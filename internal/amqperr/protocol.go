@@ -134,3 +134,8 @@ func ReplyConsumerAcks() *Error {
 func ReplyConsumerMissing() *Error {
 	return newError(PreconditionFailed, "fast reply consumer does not exist")
 }
+
+// ReplyQueueBinding: the direct reply-to pseudo queue cannot be bound.
+func ReplyQueueBinding() *Error {
+	return newError(AccessRefused, "the direct reply-to pseudo queue cannot be bound or unbound")
+}

@@ -3,10 +3,11 @@ package wire
 import (
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"math"
 	"slices"
 	"time"
+
+	"holdfast/internal/invariant"
 )
 
 // NewTable builds a table from a map, keys in sorted order so that equal maps
@@ -33,7 +34,7 @@ func NewTable(m map[string]any) Table {
 // Append returns the table with one more field.
 func (t Table) Append(key string, value any) Table {
 	if len(key) > 255 {
-		panic(fmt.Sprintf("table key of %d bytes", len(key)))
+		invariant.Failf("table key of %d bytes", len(key))
 	}
 	b := append([]byte(t), byte(len(key)))
 	b = append(b, key...)
@@ -43,7 +44,7 @@ func (t Table) Append(key string, value any) Table {
 // AppendValue returns the table with one more field, copied byte for byte.
 func (t Table) AppendValue(key string, v Value) Table {
 	if len(key) > 255 {
-		panic(fmt.Sprintf("table key of %d bytes", len(key)))
+		invariant.Failf("table key of %d bytes", len(key))
 	}
 	b := append([]byte(t), byte(len(key)))
 	b = append(b, key...)
@@ -115,7 +116,8 @@ func appendAny(b []byte, value any) []byte {
 	case []string:
 		return appendArray(b, x)
 	}
-	panic(fmt.Sprintf("no table value for Go type %T", value))
+	invariant.Failf("no table value for Go type %T", value)
+	return nil
 }
 
 func appendArray[E any](b []byte, list []E) []byte {
