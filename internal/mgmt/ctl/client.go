@@ -1,0 +1,137 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"holdfast/internal/mgmt/socket"
+)
+
+// client speaks to the node that serves one data folder.
+type client struct {
+	folder string
+	http   *http.Client
+}
+
+func newClient(folder string) *client {
+	return &client{folder: folder, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return socket.Dial(ctx, folder) },
+	}}}
+}
+
+// path joins segments into the path of a request. Names may hold anything: each is escaped by itself.
+func path(segments ...string) string {
+	var b strings.Builder
+	b.WriteString("/api")
+	for _, s := range segments {
+		b.WriteByte('/')
+		switch s {
+		case ".", "..": // would be taken for folders
+			b.WriteString(strings.ReplaceAll(s, ".", "%2E"))
+		default:
+			b.WriteString(url.PathEscape(s))
+		}
+	}
+	return b.String()
+}
+
+// refusal is the body of an answer that is an error.
+type refusal struct {
+	Error  string `json:"error"`  // not_found, exists, invalid, refused, unavailable, internal
+	Object string `json:"object"` // what was not found, where the node could tell
+	Reason string `json:"reason"`
+}
+
+// refused is an error that the node answered.
+type refused struct {
+	refusal
+	status int
+}
+
+// Error gives the node's reason.
+func (r *refused) Error() string { return r.Reason }
+
+// do makes one request and decodes the answer into out, if out is not nil.
+func (c *client) do(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return failf(ExitSoftware, "Error: %v", err)
+		}
+		body = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://holdfast"+path, body)
+	if err != nil {
+		return failf(ExitSoftware, "Error: %v", err)
+	}
+	answer, err := c.http.Do(request)
+	if err != nil {
+		return c.unreachable(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode >= 300 {
+		r := &refused{status: answer.StatusCode}
+		if err := json.NewDecoder(answer.Body).Decode(&r.refusal); err != nil || r.Reason == "" {
+			r.Reason = "the node answered " + answer.Status
+		}
+		return r
+	}
+	if out == nil {
+		return nil
+	}
+	if text, ok := out.(*string); ok {
+		all, err := io.ReadAll(answer.Body)
+		*text = string(all)
+		return err
+	}
+	decoder := json.NewDecoder(answer.Body)
+	decoder.UseNumber()
+	if err := decoder.Decode(out); err != nil {
+		return c.unreachable(err)
+	}
+	return nil
+}
+
+// unreachable says why a request came to nothing.
+func (c *client) unreachable(err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return failf(ExitTemporary, "Error: the node gave no answer in time")
+	case errors.Is(err, os.ErrPermission):
+		return failf(ExitUnavailable, "Error: no permission to use the data folder %q: run ctl as the user that runs the node", c.folder)
+	case errors.Is(err, os.ErrNotExist), isRefused(err):
+		return failf(ExitUnavailable, "Error: no node serves the data folder %q. Is it running? --data names the folder of the node", c.folder)
+	}
+	return failf(ExitUnavailable, "Error: unable to reach the node of %q: %v", c.folder, err)
+}
+
+// exitCode gives the code and text for the answer of the node to a command. noneCode is the code where what the command
+// names does not exist.
+func exitCode(err error, noneCode int) error {
+	var r *refused
+	if !errors.As(err, &r) {
+		return err
+	}
+	code := ExitSoftware
+	switch r.refusal.Error {
+	case "not_found":
+		code = noneCode
+		if r.Object == "user" {
+			code = ExitNoUser
+		}
+	case "invalid":
+		code = ExitData
+	case "unavailable":
+		code = ExitUnavailable
+	}
+	return failf(code, "Error:\n%s", r.Reason)
+}
