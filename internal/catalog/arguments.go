@@ -1,0 +1,264 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/wire"
+)
+
+// The arguments of queue.declare that RabbitMQ knows: which types of queue take them, which values they take, and whether
+// this broker can do what they ask for. An argument that is not in the list is kept and means nothing.
+
+const (
+	argQueueType = "x-queue-type"
+	argAlternate = "alternate-exchange"
+)
+
+type argument struct {
+	name  string
+	types string // the queue types that take it: c(lassic), q(uorum), s(tream)
+	// check returns what is wrong with a value, "" if nothing is; nil takes anything.
+	check func(v wire.Value, args wire.Table) string
+	// there says that the broker does what the argument asks for, or may leave it be: a hint, a value of no effect.
+	there func(v wire.Value) bool
+}
+
+var arguments = []argument{
+	{"x-expires", "cq", checkExpires, nil},
+	{"x-message-ttl", "cq", checkTTL, nil},
+	{"x-dead-letter-exchange", "cq", checkString, nil},
+	{"x-dead-letter-routing-key", "cq", checkDeadLetterKey, nil},
+	{"x-dead-letter-strategy", "q", oneOf("at-most-once", "at-least-once"), nil},
+	{"x-max-length", "cq", checkCount, nil},
+	{"x-max-length-bytes", "cqs", checkCount, nil},
+	{"x-max-in-memory-length", "q", checkCount, nil},
+	{"x-max-in-memory-bytes", "q", checkCount, nil},
+	{"x-max-priority", "c", checkPriority, nil},
+	{"x-overflow", "cq", oneOf("drop-head", "reject-publish", "reject-publish-dlx"), nil},
+	{"x-queue-mode", "c", nil, always},
+	{"x-queue-version", "c", checkVersion, always},
+	{"x-single-active-consumer", "cq", checkBool, isFalse},
+	{"x-delivery-limit", "q", nil, nil},
+	{"x-consumer-timeout", "q", checkCount, nil},
+	{"x-consumer-disconnected-timeout", "q", checkCount, nil},
+	{"x-delayed-retry-type", "q", nil, nil},
+	{"x-delayed-retry-min", "q", nil, nil},
+	{"x-delayed-retry-max", "q", nil, nil},
+	{argQueueType, "cqs", nil, always},
+	{"x-quorum-initial-group-size", "q", checkPositive, nil},
+	{"x-max-age", "s", checkAge, nil},
+	{"x-stream-max-segment-size-bytes", "s", checkCount, nil},
+	{"x-stream-filter-size-bytes", "s", checkCount, nil},
+	{"x-initial-cluster-size", "s", checkPositive, nil},
+	{"x-queue-master-locator", "c", nil, always},
+	{"x-queue-leader-locator", "cqs", oneOf("client-local", "balanced", "random", "least-leaders"), always},
+	{"x-member-placement-tag", "q", checkTag, nil},
+}
+
+func always(wire.Value) bool { return true }
+
+func isFalse(v wire.Value) bool {
+	b, _ := v.Bool()
+	return !b
+}
+
+// queueType reads x-queue-type. Absent, "" and "undefined" mean classic.
+func queueType(d *QueueDecl) (QueueType, *amqperr.Error) {
+	v, ok := d.Args.Get(argQueueType)
+	if !ok {
+		return Classic, nil
+	}
+	s, ok := v.Str()
+	if !ok {
+		return "", amqperr.InvalidArg(amqperr.Queue, d.VHost, d.Name, argQueueType, "unacceptable type "+v.TypeName())
+	}
+	switch t := QueueType(s); t {
+	case "", "undefined":
+		return Classic, nil
+	case Classic, Quorum, Stream:
+		return t, nil
+	}
+	return "", amqperr.UnsupportedQueueType(d.VHost, d.Name, s)
+}
+
+// checkArguments decides whether a queue that does not exist may be created as asked. The order is RabbitMQ's: values,
+// arguments of other types of queue, properties the type does not allow. What this broker cannot do comes last.
+func checkArguments(d *QueueDecl) (QueueType, *amqperr.Error) {
+	t, err := queueType(d)
+	if err != nil {
+		return "", err
+	}
+	if d.ServerNamed && t != Classic {
+		return "", amqperr.InvalidProperty(d.VHost, d.Name, "server-named", string(t))
+	}
+	for _, a := range arguments {
+		if v, ok := d.Args.Get(a.name); ok && a.check != nil && a.takenBy(t) {
+			if problem := a.check(v, d.Args); problem != "" {
+				return "", amqperr.InvalidArg(amqperr.Queue, d.VHost, d.Name, a.name, problem)
+			}
+		}
+	}
+	for name := range d.Args.All() {
+		if a := findArgument(name); a != nil && !a.takenBy(t) {
+			return "", amqperr.ArgNotForType(d.VHost, d.Name, name, string(t))
+		}
+	}
+	if err := checkProperties(d, t); err != nil {
+		return "", err
+	}
+	if t != Classic {
+		return "", amqperr.UnsupportedQueueType(d.VHost, d.Name, string(t))
+	}
+	for name, v := range d.Args.All() {
+		if a := findArgument(name); a != nil && (a.there == nil || !a.there(v)) {
+			return "", amqperr.UnsupportedArg(amqperr.Queue, d.VHost, d.Name, name)
+		}
+	}
+	return t, nil
+}
+
+// checkProperties refuses what replicated queues cannot be.
+func checkProperties(d *QueueDecl, t QueueType) *amqperr.Error {
+	property := ""
+	switch {
+	case t == Classic:
+	case d.AutoDelete:
+		property = "auto-delete"
+	case d.Exclusive:
+		property = "exclusive-owner"
+	case !d.Durable:
+		property = "non-durable"
+	}
+	if property == "" {
+		return nil
+	}
+	return amqperr.InvalidProperty(d.VHost, d.Name, property, string(t))
+}
+
+func findArgument(name string) *argument {
+	i := slices.IndexFunc(arguments, func(a argument) bool { return a.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &arguments[i]
+}
+
+func (a *argument) takenBy(t QueueType) bool { return strings.Contains(a.types, string(t[:1])) }
+
+func checkInt(v wire.Value) (int64, string) {
+	n, ok := v.Int()
+	if !ok {
+		return 0, "expected integer, got " + v.TypeName()
+	}
+	return n, ""
+}
+
+func checkCount(v wire.Value, _ wire.Table) string {
+	n, problem := checkInt(v)
+	if problem == "" && n < 0 {
+		return fmt.Sprintf("must not be negative: %d", n)
+	}
+	return problem
+}
+
+func checkPositive(v wire.Value, args wire.Table) string {
+	problem := checkCount(v, args)
+	if n, _ := v.Int(); problem == "" && n == 0 {
+		return "must not be zero"
+	}
+	return problem
+}
+
+// maxPeriod is ten years in milliseconds.
+const maxPeriod = 315_360_000_000
+
+func checkTTL(v wire.Value, args wire.Table) string {
+	problem := checkCount(v, args)
+	if n, _ := v.Int(); problem == "" && n > maxPeriod {
+		return fmt.Sprintf("must not be more than ten years in milliseconds: %d", n)
+	}
+	return problem
+}
+
+func checkExpires(v wire.Value, args wire.Table) string {
+	if problem := checkPositive(v, args); problem != "" {
+		return problem
+	}
+	return checkTTL(v, args)
+}
+
+func checkPriority(v wire.Value, args wire.Table) string {
+	problem := checkCount(v, args)
+	if n, _ := v.Int(); problem == "" && n > 255 {
+		return fmt.Sprintf("must not be more than 255: %d", n)
+	}
+	return problem
+}
+
+func checkVersion(v wire.Value, _ wire.Table) string {
+	n, problem := checkInt(v)
+	if problem == "" && n != 1 && n != 2 {
+		return fmt.Sprintf("unsupported queue version '%d'", n)
+	}
+	return problem
+}
+
+func checkBool(v wire.Value, _ wire.Table) string {
+	if _, ok := v.Bool(); !ok {
+		return "unacceptable type " + v.TypeName()
+	}
+	return ""
+}
+
+func checkString(v wire.Value, _ wire.Table) string {
+	if _, ok := v.Str(); !ok {
+		return "unacceptable type " + v.TypeName()
+	}
+	return ""
+}
+
+func checkTag(v wire.Value, args wire.Table) string {
+	if s, ok := v.Str(); ok && s == "" {
+		return "must not be empty"
+	}
+	return checkString(v, args)
+}
+
+func checkDeadLetterKey(v wire.Value, args wire.Table) string {
+	if problem := checkString(v, args); problem != "" {
+		return problem
+	}
+	if _, ok := args.Get("x-dead-letter-exchange"); !ok {
+		return "routing key but no dead-letter exchange defined"
+	}
+	return ""
+}
+
+func oneOf(values ...string) func(wire.Value, wire.Table) string {
+	return func(v wire.Value, args wire.Table) string {
+		s, ok := v.Str()
+		if !ok {
+			return "unacceptable type " + v.TypeName()
+		}
+		if !slices.Contains(values, s) {
+			return fmt.Sprintf("'%s' is none of %s", s, strings.Join(values, ", "))
+		}
+		return ""
+	}
+}
+
+// checkAge reads an age such as "7D": a positive number and one of the units Y, M, D, h, m, s.
+func checkAge(v wire.Value, args wire.Table) string {
+	if problem := checkString(v, args); problem != "" {
+		return problem
+	}
+	s, _ := v.Str()
+	digits := strings.TrimRight(s, "YMDhms")
+	if len(digits) != len(s)-1 || strings.Trim(digits, "0123456789") != "" || strings.Trim(digits, "0") == "" {
+		return fmt.Sprintf("'%s' is no age such as 7D", s)
+	}
+	return ""
+}

@@ -1,0 +1,238 @@
+package catalog
+
+import "holdfast/internal/wire"
+
+// QueueDecl is a request to declare a queue.
+type QueueDecl struct {
+	VHost, Name string
+	ServerNamed bool // the name was made by ServerName: it may start with "amq."
+	Durable     bool
+	AutoDelete  bool
+	Exclusive   bool
+	Args        wire.Table
+	Conn        ConnID // who asks: owner of an exclusive queue; its incarnation is that of a non-durable queue
+	User        string
+}
+
+// ExchangeDecl is a request to declare an exchange.
+type ExchangeDecl struct {
+	VHost, Name string
+	Type        string
+	Durable     bool
+	AutoDelete  bool
+	Internal    bool
+	Args        wire.Table
+	Conn        ConnID // who asks; its incarnation is that of a non-durable exchange
+	User        string
+}
+
+// Defaults is what a new broker starts with.
+type Defaults struct {
+	VHost                  string // "/"
+	User                   User   // guest, tag administrator; no name: no user
+	Configure, Write, Read string // permissions of User in VHost
+}
+
+// commandVersion is the first byte of every command.
+const commandVersion = 1
+
+// The kinds of commands: the second byte. Numbers are never reused.
+type commandKind uint8
+
+const (
+	cmdBootstrap commandKind = 1 + iota
+	cmdNewIncarnation
+	cmdDeclareQueue
+	cmdDeleteQueue
+	cmdDeleteQueues
+	cmdDeleteConnectionQueues
+	cmdDeclareExchange
+	cmdDeleteExchange
+	cmdBind
+	cmdUnbind
+	cmdAddVHost
+	cmdDeleteVHost
+	cmdAddUser
+	cmdPutUser
+	cmdSetPassword
+	cmdSetTags
+	cmdDeleteUser
+	cmdSetPermissions
+	cmdClearPermissions
+)
+
+func begin(k commandKind, size int) *encoder {
+	e := &encoder{b: make([]byte, 0, size+16)}
+	e.byte(commandVersion)
+	e.byte(byte(k))
+	return e
+}
+
+// Bootstrap returns the command that fills a new catalog. Applied a second time it does nothing: see View.Bootstrapped.
+func Bootstrap(d Defaults) []byte {
+	e := begin(cmdBootstrap, 128)
+	e.string(d.VHost)
+	e.user(&d.User)
+	e.string(d.Configure)
+	e.string(d.Write)
+	e.string(d.Read)
+	return e.b
+}
+
+// NewIncarnation returns the command by which a node announces its start. Result.Incarnation is its number,
+// Result.Removed the non-durable and exclusive things of the node's former incarnation.
+func NewIncarnation(node string) []byte {
+	e := begin(cmdNewIncarnation, len(node))
+	e.string(node)
+	return e.b
+}
+
+// DeclareQueue returns the command that declares a queue; Result.Queue, Result.Created. A queue that exists is compared
+// with the request (406, 405). View.DeclaredQueue answers without a command where the queue exists.
+func DeclareQueue(d QueueDecl) []byte {
+	e := begin(cmdDeclareQueue, len(d.VHost)+len(d.Name)+len(d.Args)+len(d.User)+8)
+	e.string(d.VHost)
+	e.string(CleanName(d.Name))
+	e.flags(d.ServerNamed, d.Durable, d.AutoDelete, d.Exclusive)
+	e.bytes(without(d.Args, argNamePrefix))
+	e.uint(uint64(d.Conn))
+	e.string(d.User)
+	return e.b
+}
+
+// DeleteQueue returns the command that deletes the queue of this name, if its id is the given one (0: any) and conn may
+// use it (405). A queue that is not there, or is another one by now, is no error. Whether it is empty or unused is the
+// broker's business.
+func DeleteQueue(vhost, name string, id QueueID, conn ConnID) []byte {
+	e := begin(cmdDeleteQueue, len(vhost)+len(name)+8)
+	e.string(vhost)
+	e.string(CleanName(name))
+	e.uint(uint64(id))
+	e.uint(uint64(conn))
+	return e.b
+}
+
+// DeleteQueues returns the command that deletes these queues, whoever owns them: auto-delete, expiry. Ids that are gone
+// are skipped.
+func DeleteQueues(ids []QueueID) []byte {
+	e := begin(cmdDeleteQueues, 5*len(ids))
+	e.uint(uint64(len(ids)))
+	for _, id := range ids {
+		e.uint(uint64(id))
+	}
+	return e.b
+}
+
+// DeleteConnectionQueues returns the command that deletes all exclusive queues of a connection.
+func DeleteConnectionQueues(conn ConnID) []byte {
+	e := begin(cmdDeleteConnectionQueues, 8)
+	e.uint(uint64(conn))
+	return e.b
+}
+
+// DeclareExchange returns the command that declares an exchange; Result.Exchange, Result.Created.
+// View.DeclaredExchange answers without a command where the exchange exists.
+func DeclareExchange(d ExchangeDecl) []byte {
+	e := begin(cmdDeclareExchange, len(d.VHost)+len(d.Name)+len(d.Type)+len(d.Args)+len(d.User)+8)
+	e.string(d.VHost)
+	e.string(CleanName(d.Name))
+	e.string(d.Type)
+	e.flags(d.Durable, d.AutoDelete, d.Internal)
+	e.bytes(d.Args)
+	e.uint(uint64(d.Conn))
+	e.string(d.User)
+	return e.b
+}
+
+// DeleteExchange returns the command that deletes an exchange; one that does not exist is no error. With ifUnused it is
+// refused (406) while the exchange is the source of a binding.
+func DeleteExchange(vhost, name string, ifUnused bool) []byte {
+	e := begin(cmdDeleteExchange, len(vhost)+len(name))
+	e.string(vhost)
+	e.string(CleanName(name))
+	e.flags(ifUnused)
+	return e.b
+}
+
+// Bind returns the command that adds a binding; one that exists is no error, Result.Created tells. conn is who asks: an
+// exclusive queue takes bindings from its owner only.
+func Bind(b Binding, conn ConnID) []byte { return bindCommand(cmdBind, b, conn) }
+
+// Unbind returns the command that removes a binding; one that does not exist is no error.
+func Unbind(b Binding, conn ConnID) []byte { return bindCommand(cmdUnbind, b, conn) }
+
+func bindCommand(k commandKind, b Binding, conn ConnID) []byte {
+	e := begin(k, len(b.VHost)+len(b.Source)+len(b.Destination)+len(b.Key)+len(b.Args)+8)
+	b.Source, b.Destination = CleanName(b.Source), CleanName(b.Destination)
+	e.binding(&b)
+	e.uint(uint64(conn))
+	return e.b
+}
+
+// AddVHost returns the command that creates a vhost with its predeclared exchanges; one that exists stays as it is,
+// Result.Created tells.
+func AddVHost(name, description string, tags []string) []byte {
+	e := begin(cmdAddVHost, len(name)+len(description)+16)
+	e.string(name)
+	e.string(description)
+	e.strings(tags)
+	return e.b
+}
+
+// DeleteVHost returns the command that deletes a vhost, everything in it and all permissions on it; 404 if missing.
+func DeleteVHost(name string) []byte {
+	e := begin(cmdDeleteVHost, len(name))
+	e.string(name)
+	return e.b
+}
+
+// AddUser returns the command that creates a user; 406 if the name is taken.
+func AddUser(u User) []byte { return userCommand(cmdAddUser, u) }
+
+// PutUser returns the command that creates a user or replaces it, keeping its permissions; Result.Created tells which.
+func PutUser(u User) []byte { return userCommand(cmdPutUser, u) }
+
+func userCommand(k commandKind, u User) []byte {
+	e := begin(k, len(u.Name)+len(u.Hash)+32)
+	e.user(&u)
+	return e.b
+}
+
+// SetPassword returns the command that changes a password, hash and algorithm as in User; 404 if there is no such user.
+func SetPassword(user, hash, algorithm string) []byte {
+	e := begin(cmdSetPassword, len(user)+len(hash)+len(algorithm))
+	e.string(user)
+	e.string(hash)
+	e.string(algorithm)
+	return e.b
+}
+
+// SetTags returns the command that replaces a user's tags; 404 if there is no such user.
+func SetTags(user string, tags []string) []byte {
+	e := begin(cmdSetTags, len(user)+16)
+	e.string(user)
+	e.strings(tags)
+	return e.b
+}
+
+// DeleteUser returns the command that deletes a user and its permissions; 404 if there is no such user.
+func DeleteUser(user string) []byte {
+	e := begin(cmdDeleteUser, len(user))
+	e.string(user)
+	return e.b
+}
+
+// SetPermissions returns the command that sets a user's permissions on a vhost; 404 if either is missing.
+func SetPermissions(p Permission) []byte {
+	e := begin(cmdSetPermissions, len(p.User)+len(p.VHost)+len(p.Configure)+len(p.Write)+len(p.Read))
+	e.permission(&p)
+	return e.b
+}
+
+// ClearPermissions returns the command that takes a user's permissions on a vhost away; 404 if either is missing.
+func ClearPermissions(user, vhost string) []byte {
+	e := begin(cmdClearPermissions, len(user)+len(vhost))
+	e.string(user)
+	e.string(vhost)
+	return e.b
+}

@@ -1,0 +1,17 @@
+// Package catalog is what exists: vhosts, users, permissions, exchanges, queues and bindings.
+//
+// The catalog is a pure machine. Commands (encoded bytes, made by the constructors in command.go) go in, a [Result] comes
+// out, and the same commands in the same order give the same state on every node. It never does I/O, reads no clock,
+// starts no goroutine and draws no random number: whatever is random or local (a generated queue name, a password's salt,
+// the time) travels in the command.
+//
+// Readers never wait: [Machine.View] returns an immutable [View] that any goroutine may keep and read as long as it likes.
+// A command's view is published before Apply returns, so whoever waited for the command's result sees its effect.
+//
+// Map of the files:
+//
+//	types.go      the records: Queue, Exchange, Binding, VHost, User, Permission
+//	command.go    the commands, one constructor each
+//	view.go       reading: lookup, ordered listing and paging
+//	route.go      from an exchange and a key to queues
+package catalog

@@ -1,0 +1,232 @@
+package catalog
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/invariant"
+	"holdfast/internal/routing/ordmap"
+)
+
+// firstQueue is the least queue id. Those below are groups of the broker's own, the catalog's first of all.
+const firstQueue QueueID = 64
+
+// Machine is the catalog's state machine. Apply, AppendSnapshot and Restore belong to one goroutine at a time; View may
+// be called from anywhere.
+//
+// Each Apply publishes its view before it returns, so a host may hand out results as soon as it has them. A view costs one
+// copied path per map, about as much as the rest of a command.
+type Machine struct {
+	view atomic.Pointer[View]
+}
+
+// New returns an empty machine: it has not even a vhost, see [Bootstrap].
+func New() *Machine {
+	m := new(Machine)
+	m.view.Store(&View{lastQueue: firstQueue - 1})
+	return m
+}
+
+// View returns the newest view.
+func (m *Machine) View() *View { return m.view.Load() }
+
+// Apply carries out one command and returns a *Result. Index and time come from the log's entry; the time is kept with
+// what is created, and nothing else depends on either.
+func (m *Machine) Apply(_ uint64, time int64, cmd []byte) any {
+	t := &txn{View: *m.view.Load(), edit: new(ordmap.Edit), time: time, res: new(Result)}
+	before := t.generation
+	if err := t.run(cmd); err != nil {
+		return &Result{Err: err}
+	}
+	if t.generation != before {
+		t.generation = before + 1
+		v := t.View
+		m.view.Store(&v)
+	}
+	return t.res
+}
+
+// txn is one command under way: a view nobody else sees yet. If the command fails, the txn is dropped, and with it all it
+// did.
+type txn struct {
+	View
+	edit *ordmap.Edit
+	time int64
+	res  *Result
+}
+
+// run decodes and carries out a command. A command that cannot be read is a bug, or comes from a newer version than this
+// one: it must not be skipped, since other nodes may have applied it.
+func (t *txn) run(cmd []byte) *amqperr.Error {
+	d := &decoder{b: cmd}
+	if version := d.byte(); version != commandVersion {
+		invariant.Failf("catalog: command of version %d, this node reads version %d", version, commandVersion)
+	}
+	do := t.decode(commandKind(d.byte()), d)
+	if err := d.done(); err != nil || do == nil {
+		invariant.Failf("catalog: command cannot be read: %x", cmd[:min(len(cmd), 64)])
+	}
+	return do()
+}
+
+// decode reads a command's fields and returns what it does, nil for a kind it does not know.
+func (t *txn) decode(k commandKind, d *decoder) func() *amqperr.Error {
+	switch k {
+	case cmdBootstrap:
+		b := Defaults{VHost: d.string(), User: d.user(), Configure: d.string(), Write: d.string(), Read: d.string()}
+		return func() *amqperr.Error { return t.bootstrap(&b) }
+	case cmdNewIncarnation:
+		node := d.string()
+		return func() *amqperr.Error { return t.newIncarnation(node) }
+	case cmdDeclareQueue:
+		q := QueueDecl{VHost: d.string(), Name: d.string()}
+		d.flags(&q.ServerNamed, &q.Durable, &q.AutoDelete, &q.Exclusive)
+		q.Args, q.Conn, q.User = d.table(), ConnID(d.uint()), d.string()
+		return func() *amqperr.Error { return t.declareQueue(&q) }
+	case cmdDeleteQueue:
+		vhost, name, id, conn := d.string(), d.string(), QueueID(d.uint()), ConnID(d.uint())
+		return func() *amqperr.Error { return t.deleteQueue(vhost, name, id, conn) }
+	case cmdDeleteQueues:
+		ids := make([]QueueID, d.count(1))
+		for i := range ids {
+			ids[i] = QueueID(d.uint())
+		}
+		return func() *amqperr.Error { return t.deleteQueues(ids) }
+	case cmdDeleteConnectionQueues:
+		conn := ConnID(d.uint())
+		return func() *amqperr.Error { return t.deleteConnectionQueues(conn) }
+	case cmdDeclareExchange:
+		x := ExchangeDecl{VHost: d.string(), Name: d.string(), Type: d.string()}
+		d.flags(&x.Durable, &x.AutoDelete, &x.Internal)
+		x.Args, x.Conn, x.User = d.table(), ConnID(d.uint()), d.string()
+		return func() *amqperr.Error { return t.declareExchange(&x) }
+	case cmdDeleteExchange:
+		var ifUnused bool
+		vhost, name := d.string(), d.string()
+		d.flags(&ifUnused)
+		return func() *amqperr.Error { return t.deleteExchange(vhost, name, ifUnused) }
+	case cmdBind:
+		b, conn := d.binding(), ConnID(d.uint())
+		return func() *amqperr.Error { return t.bind(&b, conn) }
+	case cmdUnbind:
+		b, conn := d.binding(), ConnID(d.uint())
+		return func() *amqperr.Error { return t.unbind(&b, conn) }
+	}
+	return t.decodeAdmin(k, d)
+}
+
+// decodeAdmin is decode for vhosts and users.
+func (t *txn) decodeAdmin(k commandKind, d *decoder) func() *amqperr.Error {
+	switch k {
+	case cmdAddVHost:
+		vh := VHost{Name: d.string(), Description: d.string(), Tags: d.strings()}
+		return func() *amqperr.Error { return t.addVHost(&vh) }
+	case cmdDeleteVHost:
+		name := d.string()
+		return func() *amqperr.Error { return t.deleteVHost(name) }
+	case cmdAddUser:
+		u := d.user()
+		return func() *amqperr.Error { return t.addUser(&u) }
+	case cmdPutUser:
+		u := d.user()
+		return func() *amqperr.Error { return t.putUser(&u) }
+	case cmdSetPassword:
+		name, hash, algorithm := d.string(), d.string(), d.string()
+		return func() *amqperr.Error {
+			return t.changeUser(name, func(u *User) { u.Hash, u.Algorithm = hash, algorithm })
+		}
+	case cmdSetTags:
+		name, tags := d.string(), d.strings()
+		return func() *amqperr.Error { return t.changeUser(name, func(u *User) { u.Tags = tags }) }
+	case cmdDeleteUser:
+		name := d.string()
+		return func() *amqperr.Error { return t.deleteUser(name) }
+	case cmdSetPermissions:
+		p := d.permission()
+		return func() *amqperr.Error { return t.setPermissions(&p) }
+	case cmdClearPermissions:
+		user, vhost := d.string(), d.string()
+		return func() *amqperr.Error { return t.clearPermissions(user, vhost) }
+	}
+	return nil
+}
+
+// ownVHost returns a vhost that t may change.
+func (t *txn) ownVHost(vh *VHost) *VHost {
+	if vh.owner != t.edit {
+		c := *vh
+		c.owner = t.edit
+		c.generation++
+		vh = &c
+		t.vhosts = t.vhosts.Set(t.edit, vh.Name, vh)
+		t.generation++
+	}
+	return vh
+}
+
+// ownExchange returns an exchange of a vhost of t's own that t may change.
+func (t *txn) ownExchange(vh *VHost, x *Exchange) *Exchange {
+	if x.owner != t.edit {
+		c := *x
+		c.owner = t.edit
+		x = &c
+		vh.exchanges = vh.exchanges.Set(t.edit, x.Name, x)
+		if !x.Durable {
+			t.mortalExchanges = t.mortalExchanges.Set(t.edit, x.ownerKey(), x)
+		}
+	}
+	return x
+}
+
+// alive reports whether an incarnation is the current one of its node. 0 stands for none and is always alive.
+func (t *txn) alive(inc Incarnation) bool {
+	if inc == 0 {
+		return true
+	}
+	for _, current := range t.nodes.All() {
+		if current == inc {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *txn) newIncarnation(node string) *amqperr.Error {
+	t.generation++
+	old, _ := t.nodes.Get(node)
+	t.lastIncarnation++
+	t.nodes = t.nodes.Set(t.edit, node, t.lastIncarnation)
+	t.res.Incarnation = t.lastIncarnation
+	if old != 0 {
+		t.removeMortals(MakeConnID(old, 0), MakeConnID(old+1, 0))
+	}
+	return nil
+}
+
+func (t *txn) deleteConnectionQueues(conn ConnID) *amqperr.Error {
+	if conn != 0 {
+		t.removeMortals(conn, conn+1)
+	}
+	return nil
+}
+
+// removeMortals removes the queues and exchanges of owners from first to before end.
+func (t *txn) removeMortals(first, end ConnID) {
+	queues := between(t.mortalQueues, ownerKey(first, 0), ownerKey(end, 0))
+	for _, q := range queues {
+		t.removeQueue(q)
+	}
+	for _, x := range between(t.mortalExchanges, ownerKey(first, 0), ownerKey(end, 0)) {
+		if vh := t.VHost(x.VHost); vh != nil {
+			if x, ok := vh.exchanges.Get(x.Name); ok { // an auto-delete exchange may have gone with its last queue
+				t.removeExchange(t.ownVHost(vh), x)
+			}
+		}
+	}
+}
+
+func between[T any](m ordmap.Map[string, T], first, end string) []T {
+	n := m.Rank(first)
+	return slices.Collect(listOf(m, n, m.Rank(end)-n).All())
+}

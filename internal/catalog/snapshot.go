@@ -1,0 +1,166 @@
+package catalog
+
+import (
+	"fmt"
+
+	"holdfast/internal/routing"
+	"holdfast/internal/routing/ordmap"
+)
+
+// snapshotVersion is the first byte of a snapshot.
+const snapshotVersion = 1
+
+// AppendSnapshot appends the whole state. Equal states have equal snapshots.
+func (m *Machine) AppendSnapshot(dst []byte) []byte {
+	v := m.view.Load()
+	e := &encoder{b: dst}
+	e.byte(snapshotVersion)
+	e.flags(v.bootstrapped)
+	e.uint(v.generation)
+	e.uint(uint64(v.lastQueue))
+	e.uint(uint64(v.lastExchange))
+	e.uint(uint64(v.lastIncarnation))
+	e.uint(uint64(v.nodes.Len()))
+	for node, inc := range v.nodes.All() {
+		e.string(node)
+		e.uint(uint64(inc))
+	}
+	e.uint(uint64(v.vhosts.Len()))
+	for _, vh := range v.vhosts.All() {
+		e.vhost(vh)
+	}
+	e.uint(uint64(v.users.Len()))
+	for _, u := range v.users.All() {
+		e.user(u)
+	}
+	e.uint(uint64(v.permissions.Len()))
+	for _, p := range v.permissions.All() {
+		e.permission(p)
+	}
+	return e.b
+}
+
+func (e *encoder) vhost(vh *VHost) {
+	e.string(vh.Name)
+	e.string(vh.Description)
+	e.strings(vh.Tags)
+	e.uint(vh.generation)
+	e.uint(uint64(vh.exchanges.Len()))
+	for _, x := range vh.exchanges.All() {
+		e.exchange(x)
+	}
+	e.uint(uint64(vh.queues.Len()))
+	for _, q := range vh.queues.All() {
+		e.queue(q)
+	}
+	e.uint(uint64(vh.bySource.Len()))
+	for _, b := range vh.bySource.All() {
+		e.binding(b)
+	}
+}
+
+func (e *encoder) exchange(x *Exchange) {
+	e.uint(uint64(x.ID))
+	e.string(x.Name)
+	e.string(string(x.Type))
+	e.flags(x.Durable, x.AutoDelete, x.Internal)
+	e.bytes(x.Args)
+	e.string(x.Alternate)
+	e.uint(uint64(x.Incarnation))
+	e.string(x.User)
+}
+
+func (e *encoder) queue(q *Queue) {
+	e.uint(uint64(q.ID))
+	e.string(q.Name)
+	e.string(string(q.Type))
+	e.flags(q.Durable, q.AutoDelete, q.Exclusive)
+	e.bytes(q.Args)
+	e.uint(uint64(q.Owner))
+	e.uint(uint64(q.Incarnation))
+	e.string(q.User)
+	e.uint(uint64(q.Created))
+}
+
+// Restore replaces the state by that of a snapshot. If it fails, the state is as before.
+func (m *Machine) Restore(snapshot []byte) error {
+	d := &decoder{b: snapshot}
+	if version := d.byte(); version != snapshotVersion {
+		return fmt.Errorf("catalog: snapshot of version %d, this node reads version %d", version, snapshotVersion)
+	}
+	t := &txn{edit: new(ordmap.Edit), res: new(Result)}
+	d.flags(&t.bootstrapped)
+	t.generation = d.uint()
+	t.lastQueue, t.lastExchange, t.lastIncarnation = QueueID(d.uint()), ExchangeID(d.uint()), Incarnation(d.uint())
+	for range d.count(2) {
+		node := d.string()
+		t.nodes = t.nodes.Set(t.edit, node, Incarnation(d.uint()))
+	}
+	for range d.count(7) {
+		t.restoreVHost(d)
+	}
+	for range d.count(4) {
+		u := d.user()
+		t.users = t.users.Set(t.edit, u.Name, &u)
+	}
+	for range d.count(5) {
+		p := d.permission()
+		t.permissions = t.permissions.Set(t.edit, permissionKey(p.User, p.VHost), &p)
+	}
+	if err := d.done(); err != nil {
+		return err
+	}
+	v := t.View
+	m.view.Store(&v)
+	return nil
+}
+
+func (t *txn) restoreVHost(d *decoder) {
+	vh := &VHost{Name: d.string(), Description: d.string(), Tags: d.strings(), owner: t.edit, generation: d.uint()}
+	t.vhosts = t.vhosts.Set(t.edit, vh.Name, vh)
+	for range d.count(8) {
+		x := &Exchange{ID: ExchangeID(d.uint()), VHost: vh.Name, Name: d.string(), Type: ExchangeType(d.string()), owner: t.edit}
+		d.flags(&x.Durable, &x.AutoDelete, &x.Internal)
+		x.Args, x.Alternate, x.Incarnation, x.User = d.table(), d.string(), Incarnation(d.uint()), d.string()
+		if _, ok := routingKinds[x.Type]; !ok {
+			d.fail()
+			return
+		}
+		t.putExchange(vh, x)
+	}
+	for range d.count(9) {
+		q := &Queue{ID: QueueID(d.uint()), VHost: vh.Name, Name: d.string(), Type: QueueType(d.string())}
+		d.flags(&q.Durable, &q.AutoDelete, &q.Exclusive)
+		q.Args, q.Owner, q.Incarnation = d.table(), ConnID(d.uint()), Incarnation(d.uint())
+		q.User, q.Created = d.string(), int64(d.uint())
+		t.putQueue(vh, q)
+	}
+	for range d.count(6) {
+		b := d.binding()
+		x, target, ok := vh.bindingEnds(&b)
+		if !ok || b.VHost != vh.Name {
+			d.fail()
+			return
+		}
+		t.putBinding(vh, x, &b, sourceKey(&b), target)
+	}
+}
+
+// bindingEnds finds what a binding of a snapshot connects.
+func (vh *VHost) bindingEnds(b *Binding) (x *Exchange, target routing.Target, ok bool) {
+	if x, ok = vh.exchanges.Get(b.Source); !ok {
+		return nil, 0, false
+	}
+	if b.Kind == KindExchange {
+		to, ok := vh.exchanges.Get(b.Destination)
+		if !ok {
+			return nil, 0, false
+		}
+		return x, routing.ToExchange(uint64(to.ID)), true
+	}
+	q, ok := vh.queues.Get(b.Destination)
+	if !ok {
+		return nil, 0, false
+	}
+	return x, routing.ToQueue(uint64(q.ID)), true
+}

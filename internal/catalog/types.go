@@ -1,0 +1,148 @@
+package catalog
+
+import (
+	"holdfast/internal/amqperr"
+	"holdfast/internal/routing"
+	"holdfast/internal/routing/ordmap"
+	"holdfast/internal/wire"
+)
+
+// QueueID identifies a queue for ever: it is never given to another queue, not even to a later one of the same name. It
+// is the queue's group id in the log.
+type QueueID uint64
+
+// ExchangeID identifies an exchange for ever.
+type ExchangeID uint64
+
+// Incarnation is one start of one node. The machine hands them out ([NewIncarnation]), ascending; 0 is none.
+type Incarnation uint64
+
+// ConnID identifies a client connection for ever: the incarnation of its node in the upper 24 bits, a counter below.
+// 0 is no connection.
+type ConnID uint64
+
+const connBits = 40
+
+// MakeConnID returns the id of the n-th connection of a node incarnation. n starts at 1.
+func MakeConnID(inc Incarnation, n uint64) ConnID {
+	return ConnID(uint64(inc)<<connBits | n&(1<<connBits-1))
+}
+
+// Incarnation returns the node incarnation the connection belongs to.
+func (c ConnID) Incarnation() Incarnation { return Incarnation(c >> connBits) }
+
+// QueueType is the value of x-queue-type.
+type QueueType string
+
+// The queue types. Only classic queues can be declared; the others are refused with 406.
+const (
+	Classic QueueType = "classic"
+	Quorum  QueueType = "quorum"
+	Stream  QueueType = "stream"
+)
+
+// Queue is the definition of a queue. It is immutable.
+type Queue struct {
+	ID          QueueID
+	VHost, Name string
+	Type        QueueType
+	Durable     bool // false for every exclusive queue, as in RabbitMQ
+	AutoDelete  bool
+	Exclusive   bool
+	Args        wire.Table  // as declared, unknown ones included
+	Owner       ConnID      // the connection an exclusive queue belongs to; 0 for others
+	Incarnation Incarnation // the node start a non-durable queue lives and dies with; 0 for durable ones
+	User        string      // who declared it
+	Created     int64       // time of the declaring command, ns since 1970
+}
+
+// ExchangeType says how an exchange matches.
+type ExchangeType string
+
+// The exchange types.
+const (
+	Direct  ExchangeType = "direct"
+	Fanout  ExchangeType = "fanout"
+	Topic   ExchangeType = "topic"
+	Headers ExchangeType = "headers"
+)
+
+// Exchange is the definition of an exchange together with its routing index as of the view it was read from. It is
+// immutable: a later bind makes a new Exchange with the same ID.
+type Exchange struct {
+	ID          ExchangeID
+	VHost, Name string
+	Type        ExchangeType
+	Durable     bool
+	AutoDelete  bool
+	Internal    bool
+	Args        wire.Table
+	Alternate   string      // the alternate-exchange argument, "" for none
+	Incarnation Incarnation // the node start a non-durable exchange lives and dies with; 0 for durable ones
+	User        string
+
+	owner    *ordmap.Edit
+	index    routing.Index
+	bindings int // how many bindings it is the source of
+}
+
+// Kind tells the two things a binding can point to apart.
+type Kind uint8
+
+// The kinds of destinations.
+const (
+	KindQueue Kind = iota
+	KindExchange
+)
+
+// String returns "queue" or "exchange".
+func (k Kind) String() string {
+	if k == KindExchange {
+		return "exchange"
+	}
+	return "queue"
+}
+
+// Binding leads from an exchange to a queue or to another exchange of the same vhost. It is immutable. Two bindings are
+// the same when all fields are; arguments are compared without regard to their order.
+type Binding struct {
+	VHost       string
+	Source      string // exchange
+	Kind        Kind   // of the destination
+	Destination string
+	Key         string
+	Args        wire.Table
+}
+
+// User is somebody who may log in. It is immutable.
+type User struct {
+	Name      string
+	Hash      string   // base64, RabbitMQ's password_hash; "" means that no password fits
+	Algorithm string   // RabbitMQ's hashing_algorithm; see package auth
+	Tags      []string // "administrator", "monitoring", ...
+}
+
+// Permission is what a user may do in a vhost: three regular expressions over names, "" meaning nothing.
+type Permission struct {
+	User, VHost            string
+	Configure, Write, Read string
+}
+
+// Result is what Apply returns, always as *Result. Err, if not nil, is what a client is told, and then nothing changed.
+type Result struct {
+	Err *amqperr.Error
+
+	Queue       *Queue      // declare: the queue, new or existing
+	Exchange    *Exchange   // declare: the exchange, new or existing
+	Created     bool        // declare, bind and the like: it did not exist before
+	Incarnation Incarnation // NewIncarnation
+	Removed     Removed
+}
+
+// Removed lists everything a command took away, its consequences included: bindings of a deleted queue, auto-delete
+// exchanges that lost their last binding, the contents of a vhost.
+type Removed struct {
+	Queues    []*Queue
+	Exchanges []*Exchange
+	Bindings  []*Binding
+}
