@@ -1,13 +1,134 @@
 package queuehost
 
+import (
+	"sync"
+	"sync/atomic"
+)
+
 // Credit bounds what one connection has in flight towards queues. Publishes
 // charge it and never wait; the connection's reader calls Wait before it reads
-// on. Taken back, it is granted again by the queues' workers.
-type Credit struct{}
+// on. The queues' workers give it back.
+type Credit struct {
+	pool    *creditPool
+	used    atomic.Int64
+	waiting atomic.Bool // a Wait is registered; the pool's mutex guards the rest
+	wake    chan struct{}
+}
 
-// Wait returns true when there is credit, at once in the ordinary case, and
-// false when stop was closed first.
-func (c *Credit) Wait(stop <-chan struct{}) bool
+// creditPool is what all connections of a node share.
+type creditPool struct {
+	perConnection, node int64
+	used                atomic.Int64
+
+	mu      sync.Mutex
+	waiters map[*Credit]struct{}
+}
+
+// shareUnderPressure is what a connection may have in flight when the node's
+// whole credit is used up. It is more than what the log waits for before it
+// commits messages that nobody waits for, so that a publisher cannot starve it.
+const shareUnderPressure = 512 << 10
+
+// overhead is what a message costs in memory beside its bytes.
+const overhead = 256
+
+// cost is what a publish is charged with.
+func (p *Publish) cost() int64 { return int64(p.Message.Size()) + overhead }
+
+func newCreditPool(perConnection, node int64) *creditPool {
+	return &creditPool{perConnection: perConnection, node: node, waiters: map[*Credit]struct{}{}}
+}
 
 // Enough reports whether Wait would return at once.
-func (c *Credit) Enough() bool
+func (c *Credit) Enough() bool {
+	limit := c.pool.perConnection
+	if c.pool.used.Load() >= c.pool.node {
+		limit = min(limit, shareUnderPressure)
+	}
+	return c.used.Load() < limit
+}
+
+// InFlight returns the bytes charged and not given back.
+func (c *Credit) InFlight() int64 { return c.used.Load() }
+
+// Wait returns true when there is credit, at once in the ordinary case, and
+// false when stop was closed first. One goroutine at a time may wait.
+func (c *Credit) Wait(stop <-chan struct{}) bool {
+	for !c.Enough() {
+		wake := c.register()
+		// A give between Enough and register has not seen the waiter.
+		if c.Enough() {
+			c.unregister()
+			return true
+		}
+		select {
+		case <-wake:
+		case <-stop:
+			c.unregister()
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Credit) register() <-chan struct{} {
+	p := c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.wake == nil {
+		c.wake = make(chan struct{}, 1)
+	}
+	select {
+	case <-c.wake: // of an earlier wait
+	default:
+	}
+	p.waiters[c] = struct{}{}
+	c.waiting.Store(true)
+	return c.wake
+}
+
+func (c *Credit) unregister() {
+	p := c.pool
+	p.mu.Lock()
+	delete(p.waiters, c)
+	c.waiting.Store(false)
+	p.mu.Unlock()
+}
+
+func (c *Credit) charge(n int64) {
+	c.used.Add(n)
+	c.pool.used.Add(n)
+}
+
+func (c *Credit) give(n int64) {
+	c.used.Add(-n)
+	p := c.pool
+	left := p.used.Add(-n)
+	if left < p.node && left+n >= p.node {
+		p.wakeAll()
+	}
+	if c.waiting.Load() && c.Enough() {
+		p.mu.Lock()
+		p.release(c)
+		p.mu.Unlock()
+	}
+}
+
+// wakeAll lets everybody look again: the node has credit.
+func (p *creditPool) wakeAll() {
+	p.mu.Lock()
+	for c := range p.waiters {
+		p.release(c)
+	}
+	p.mu.Unlock()
+}
+
+// release ends c's wait, if there is one. The mutex is held.
+func (p *creditPool) release(c *Credit) {
+	if _, ok := p.waiters[c]; !ok {
+		return
+	}
+	delete(p.waiters, c)
+	c.waiting.Store(false)
+	c.wake <- struct{}{} // has room: emptied by register, sent to once
+}

@@ -1,6 +1,8 @@
 package queuehost
 
 import (
+	"sync/atomic"
+
 	"holdfast/internal/queue"
 	"holdfast/internal/seglog"
 )
@@ -9,67 +11,148 @@ import (
 // never block; callbacks run on the queue's shard worker, must not block, and
 // may call Handle methods. After the queue is gone the operations still answer:
 // publishes as Gone, everything else with 404.
-type Handle struct{}
+type Handle struct {
+	host *host
+	ids  atomic.Uint64 // consumer ids given out
+	in   inbox
+}
 
 // ID returns the queue's group.
-func (h *Handle) ID() seglog.GroupID
+func (h *Handle) ID() seglog.GroupID { return h.host.def.ID }
 
 // Def returns the queue's definition.
-func (h *Handle) Def() QueueDef
+func (h *Handle) Def() QueueDef { return h.host.def }
 
 // Publish hands in messages, in this order. The slice is free after the call.
-func (h *Handle) Publish(ps []Publish)
+func (h *Handle) Publish(ps []Publish) {
+	if len(ps) == 0 {
+		return
+	}
+	charge(ps)
+	h.in.lock().publish(ps)
+	h.release()
+}
+
+// charge charges the credits of publishes, neighbours with the same one together.
+func charge(ps []Publish) {
+	var c *Credit
+	var n int64
+	for i := range ps {
+		if p := &ps[i]; p.Credit != c {
+			if c != nil {
+				c.charge(n)
+			}
+			c, n = p.Credit, 0
+		}
+		if c != nil {
+			n += ps[i].cost()
+		}
+	}
+	if c != nil {
+		c.charge(n)
+	}
+}
+
+// release unlocks the inbox and wakes the worker.
+func (h *Handle) release() {
+	h.in.mu.Unlock()
+	h.host.group.Wake()
+}
+
+func (h *Handle) put(o op) {
+	b := h.in.lock()
+	b.ops = append(b.ops, o)
+	h.release()
+}
 
 // Attach adds a consumer. done runs before its first delivery; the id is valid
 // for the other operations as soon as Attach has returned it.
-func (h *Handle) Attach(spec ConsumerSpec, c Consumer, done func(id queue.ConsumerID, err error)) queue.ConsumerID
+func (h *Handle) Attach(spec ConsumerSpec, c Consumer, done func(id queue.ConsumerID, err error)) queue.ConsumerID {
+	id := queue.ConsumerID(h.ids.Add(1))
+	h.put(op{kind: opAttach, consumer: id, call: &call{spec: spec, sink: c, attached: done}})
+	return id
+}
 
 // Getter adds a consumer that gets nothing by itself: it holds the checkouts
 // of Get. Nothing is written for it before the first Get that finds a message.
-func (h *Handle) Getter(spec ConsumerSpec, c Consumer) queue.ConsumerID
+func (h *Handle) Getter(spec ConsumerSpec, c Consumer) queue.ConsumerID {
+	id := queue.ConsumerID(h.ids.Add(1))
+	h.put(op{kind: opGetter, consumer: id, call: &call{spec: spec, sink: c}})
+	return id
+}
 
 // Get fetches one message for a getter. ok is false if the queue had none
 // ready; left is the number of ready messages that remain. With noAck the
 // message is settled and the delivery's ID is 0.
-func (h *Handle) Get(id queue.ConsumerID, noAck bool, done func(d Delivery, left uint64, ok bool, err error))
+func (h *Handle) Get(id queue.ConsumerID, noAck bool, done func(d Delivery, left uint64, ok bool, err error)) {
+	h.put(op{kind: opGet, consumer: id, flag: noAck, call: &call{got: done}})
+}
 
 // Cancel ends deliveries to a consumer; its checkouts stay. done, if not nil,
 // runs after the last delivery.
-func (h *Handle) Cancel(id queue.ConsumerID, done func())
+func (h *Handle) Cancel(id queue.ConsumerID, done func()) {
+	h.put(op{kind: opCancel, consumer: id, call: &call{done: done}})
+}
 
 // Detach removes a consumer; its checkouts go back to the queue. done, if not
 // nil, runs after that.
-func (h *Handle) Detach(id queue.ConsumerID, done func())
+func (h *Handle) Detach(id queue.ConsumerID, done func()) {
+	h.put(op{kind: opDetach, consumer: id, call: &call{done: done}})
+}
 
 // Settle ends the checkouts of a consumer's deliveries. Ids that are not
 // checked out are ignored. The slice is free after the call.
-func (h *Handle) Settle(id queue.ConsumerID, ranges []queue.Range, how queue.Settlement)
+func (h *Handle) Settle(id queue.ConsumerID, ranges []queue.Range, how queue.Settlement) {
+	if len(ranges) == 0 {
+		return
+	}
+	b := h.in.lock()
+	for _, r := range ranges {
+		b.settle(id, r, how)
+	}
+	h.release()
+}
 
 // Credit grants a consumer n more deliveries. With drain, what is left of the
 // credit after that comes back at once as Consumer.Drained.
-func (h *Handle) Credit(id queue.ConsumerID, n uint32, drain bool)
+func (h *Handle) Credit(id queue.ConsumerID, n uint32, drain bool) {
+	h.put(op{kind: opCredit, consumer: id, n: n, flag: drain})
+}
 
 // Purge removes the ready messages and says how many.
-func (h *Handle) Purge(done func(n uint64, err error))
+func (h *Handle) Purge(done func(n uint64, err error)) {
+	h.put(op{kind: opPurge, call: &call{counted: done}})
+}
 
 // Seal prepares the queue's deletion: from then on publishes are settled as
-// Gone and new consumers are refused. n is the number of ready messages. It
-// fails with 406 if the queue has consumers (ifUnused) or ready messages
-// (ifEmpty), and then changes nothing. Registry.Drop or Unseal must follow.
-func (h *Handle) Seal(ifUnused, ifEmpty bool, done func(n uint64, err error))
+// Gone, and new consumers and gets are refused. n is the number of ready
+// messages. It fails with 406 if the queue has consumers (ifUnused) or ready
+// messages (ifEmpty), and then changes nothing. Registry.Drop or Unseal must follow.
+func (h *Handle) Seal(ifUnused, ifEmpty bool, done func(n uint64, err error)) {
+	h.put(op{kind: opSeal, flag: ifUnused, flag2: ifEmpty, call: &call{counted: done}})
+}
 
 // Unseal takes a Seal back.
-func (h *Handle) Unseal()
+func (h *Handle) Unseal() { h.put(op{kind: opUnseal}) }
 
 // Stats returns the queue's counters without disturbing its worker.
-func (h *Handle) Stats() Stats
+func (h *Handle) Stats() Stats { return h.host.stats.read() }
 
 // Explain says how the queue stands and what its ready messages wait for.
-func (h *Handle) Explain(done func(Explanation))
+func (h *Handle) Explain(done func(Explanation)) {
+	h.put(op{kind: opExplain, call: &call{explained: done}})
+}
 
-// Consumers lists the consumers, in order of their ids.
-func (h *Handle) Consumers(done func([]ConsumerInfo))
+// Consumers lists the consumers, getters not counted, in order of their ids.
+func (h *Handle) Consumers(done func([]ConsumerInfo)) {
+	h.put(op{kind: opConsumers, call: &call{listed: done}})
+}
 
 // Unavailable returns nil, or why the queue cannot serve (it is quarantined);
 // every operation then fails with this error.
-func (h *Handle) Unavailable() error
+func (h *Handle) Unavailable() error {
+	if e := h.host.unavailable.Load(); e != nil {
+		return e
+	}
+	return nil
+}

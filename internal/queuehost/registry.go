@@ -1,9 +1,14 @@
 package queuehost
 
 import (
+	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
+	"sync"
 
+	"holdfast/internal/amqperr"
 	"holdfast/internal/clock"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
@@ -13,19 +18,20 @@ import (
 type Log interface {
 	Release(g seglog.GroupID, index uint64, ranges []seglog.Range)
 	Pin(g seglog.GroupID, id uint64) (seglog.Ref, bool)
+	Quarantined() []seglog.Hit
 }
 
-// Options say what a Registry is built from. Zero sizes mean the defaults.
+// Options say what a Registry is built from. Zero means the default in brackets.
 type Options struct {
 	Log    Log
 	Node   *replica.Node
 	Owner  Owner
-	Clock  clock.Clock
+	Clock  clock.Clock // (the system's)
 	Logger *slog.Logger
-	// TailCache is how many bytes of persistent bodies that are on disk are
-	// kept in memory as well (64 MiB).
+	// TailCache is how many bytes of bodies that are on disk are kept in
+	// memory as well (64 MiB).
 	TailCache int64
-	// TransientBudget is how many bytes of transient bodies on durable queues
+	// TransientBudget is how many bytes of transient bodies of durable queues
 	// are kept in memory; further ones go to the log, unsynced (256 MiB).
 	TransientBudget int64
 	// ConnectionCredit and NodeCredit bound what one connection, and all of
@@ -33,41 +39,224 @@ type Options struct {
 	ConnectionCredit, NodeCredit int64
 }
 
+func (o *Options) setDefaults() {
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	for _, d := range []struct {
+		v *int64
+		n int64
+	}{{&o.TailCache, 64 << 20}, {&o.TransientBudget, 256 << 20}, {&o.ConnectionCredit, 4 << 20}, {&o.NodeCredit, 256 << 20}} {
+		if *d.v <= 0 {
+			*d.v = d.n
+		}
+	}
+}
+
 // Registry knows the queues that run on this node.
 //
 // Life: New; replica.Node.Replay with Registry.Host as the factory; Create for
 // every queue of the catalog, which adopts what was replayed; Start of the
 // node. What was replayed and not created is an orphan.
-type Registry struct{}
+type Registry struct {
+	o     Options
+	owner Owner
+	lanes []*lane
+	pool  *creditPool
+
+	mu          sync.RWMutex
+	hosts       map[seglog.GroupID]*host
+	quarantined map[seglog.GroupID]string // reasons; groups the log did not replay
+}
 
 // New returns an empty registry.
-func New(o Options) *Registry
+func New(o Options) *Registry {
+	o.setDefaults()
+	r := &Registry{
+		o: o, owner: o.Owner, pool: newCreditPool(o.ConnectionCredit, o.NodeCredit),
+		hosts: map[seglog.GroupID]*host{}, quarantined: map[seglog.GroupID]string{},
+	}
+	n := int64(o.Node.Shards())
+	for range n {
+		r.lanes = append(r.lanes, &lane{reg: r, tail: tail{limit: o.TailCache / n}, budget: o.TransientBudget / n})
+	}
+	for _, hit := range o.Log.Quarantined() {
+		r.quarantined[hit.Group] = hit.Reason
+	}
+	return r
+}
 
 // SetOwner says who is told of unused queues; before the node is started.
-func (r *Registry) SetOwner(o Owner)
-
-// Host makes the host of a group met in the log; it is replica's factory.
-func (r *Registry) Host(id seglog.GroupID) replica.Host
-
-// Create makes a queue, or adopts the replayed one with this id. A quarantined
-// queue is created as one whose every operation fails (Handle.Unavailable).
-func (r *Registry) Create(def QueueDef) (*Handle, error)
-
-// Get returns the queue's handle, or nil.
-func (r *Registry) Get(id seglog.GroupID) *Handle
-
-// All yields the handles of all queues, in no order.
-func (r *Registry) All() iter.Seq[*Handle]
-
-// Drop deletes a queue: its consumers are cancelled with reason, its space
-// comes back. done, if not nil, runs on the worker after that.
-func (r *Registry) Drop(id seglog.GroupID, reason error, done func())
-
-// Orphans lists the groups of the log that no Create has claimed.
-func (r *Registry) Orphans() []Orphan
-
-// Discard gives up on an orphan or on the data of a quarantined group.
-func (r *Registry) Discard(id seglog.GroupID) error
+func (r *Registry) SetOwner(o Owner) { r.owner = o }
 
 // NewCredit returns the credit of one connection.
-func (r *Registry) NewCredit() *Credit
+func (r *Registry) NewCredit() *Credit { return &Credit{pool: r.pool} }
+
+// Host makes the host of a group met in the log; it is replica's factory.
+func (r *Registry) Host(id seglog.GroupID) replica.Host {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.newHost(QueueDef{ID: id, Durable: true})
+	r.hosts[id] = h
+	return h
+}
+
+// Create makes a queue, or adopts the replayed one with this id, which is
+// possible until the node is started. A quarantined queue is created as one
+// whose every operation fails (Handle.Unavailable).
+func (r *Registry) Create(def QueueDef) (*Handle, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := r.hosts[def.ID]; h != nil && (h.claimed || !def.logged()) {
+		return nil, fmt.Errorf("queuehost: group %d exists", def.ID)
+	} else if h != nil {
+		return r.adopt(h, def)
+	}
+	h := r.newHost(def)
+	h.claimed = true
+	h.configure = def.AutoDelete
+	if reason, hit := r.quarantined[def.ID]; hit {
+		h.m = nil
+		h.unavailable.Store(amqperr.QueueUnavailable(def.VHost, def.Name, reason))
+	}
+	r.hosts[def.ID] = h
+	h.group = r.o.Node.NewGroup(def.ID, h, h.logged)
+	return &h.handle, nil
+}
+
+// adopt gives a replayed host its definition.
+func (r *Registry) adopt(h *host, def QueueDef) (*Handle, error) {
+	if h.group = r.o.Node.Group(def.ID); h.group == nil {
+		return nil, fmt.Errorf("queuehost: group %d was dropped", def.ID)
+	}
+	h.def, h.claimed = def, true
+	if e := h.unavailable.Load(); e != nil { // now with its name
+		h.unavailable.Store(amqperr.QueueUnavailable(def.VHost, def.Name, h.reason))
+	}
+	if h.m != nil && h.m.Applied() == 0 {
+		h.configure = def.AutoDelete
+	}
+	return &h.handle, nil
+}
+
+// Get returns the queue's handle, or nil.
+func (r *Registry) Get(id seglog.GroupID) *Handle {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if h := r.hosts[id]; h != nil && h.claimed {
+		return &h.handle
+	}
+	return nil
+}
+
+// All yields the handles of all queues in the order of their ids.
+func (r *Registry) All() iter.Seq[*Handle] {
+	return func(yield func(*Handle) bool) {
+		for _, h := range r.sorted(func(h *host) bool { return h.claimed }) {
+			if !yield(&h.handle) {
+				return
+			}
+		}
+	}
+}
+
+func (r *Registry) sorted(want func(*host) bool) []*host {
+	r.mu.RLock()
+	hs := make([]*host, 0, len(r.hosts))
+	for _, h := range r.hosts {
+		if want(h) {
+			hs = append(hs, h)
+		}
+	}
+	r.mu.RUnlock()
+	slices.SortFunc(hs, func(a, b *host) int {
+		if a.def.ID < b.def.ID {
+			return -1
+		}
+		return 1
+	})
+	return hs
+}
+
+// Drop deletes a queue: its consumers are cancelled with reason, its space
+// comes back. done, if not nil, runs on the worker after that, or at once if
+// there is no such queue.
+func (r *Registry) Drop(id seglog.GroupID, reason error, done func()) {
+	r.mu.Lock()
+	h := r.hosts[id]
+	delete(r.hosts, id)
+	delete(r.quarantined, id)
+	r.mu.Unlock()
+	if h == nil {
+		run0(done)
+		return
+	}
+	h.handle.put(op{kind: opDrop, call: &call{reason: reason, done: done}})
+}
+
+// Hit takes a queue out of service whose log turned out to be damaged while
+// running; it serves the log's Events.Hit and does not wait.
+func (r *Registry) Hit(hit seglog.Hit) {
+	r.mu.Lock()
+	h := r.hosts[hit.Group]
+	r.quarantined[hit.Group] = hit.Reason
+	running := h != nil && h.claimed
+	r.mu.Unlock()
+	if running {
+		h.handle.put(op{kind: opQuarantine, call: &call{reason: errors.New(hit.Reason)}})
+	}
+}
+
+// Orphans lists the groups of the log that no Create has claimed.
+func (r *Registry) Orphans() []Orphan {
+	var os []Orphan
+	for _, h := range r.sorted(func(h *host) bool { return !h.claimed }) {
+		o := Orphan{ID: h.def.ID, Reason: "no queue of the catalog has this id"}
+		if h.reason != "" {
+			o.Reason = h.reason
+		}
+		os = append(os, o)
+	}
+	r.mu.RLock()
+	for id, reason := range r.quarantined {
+		if r.hosts[id] == nil {
+			os = append(os, Orphan{ID: id, Reason: reason})
+		}
+	}
+	r.mu.RUnlock()
+	slices.SortFunc(os, func(a, b Orphan) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	return os
+}
+
+// Discard gives up on an orphan, or on the data of a quarantined queue, which
+// is gone afterwards. Its space comes back.
+func (r *Registry) Discard(id seglog.GroupID) error {
+	r.mu.Lock()
+	h := r.hosts[id]
+	_, hit := r.quarantined[id]
+	if h != nil && h.claimed && h.unavailable.Load() == nil || h == nil && !hit {
+		r.mu.Unlock()
+		return fmt.Errorf("group %d is neither an orphan nor quarantined", id)
+	}
+	if h == nil {
+		h = r.newHost(QueueDef{ID: id, Durable: true})
+		h.m = nil
+		r.hosts[id] = h
+	}
+	if h.group == nil {
+		if h.group = r.o.Node.Group(id); h.group == nil {
+			h.group = r.o.Node.NewGroup(id, h, true)
+		}
+	}
+	r.mu.Unlock()
+	r.Drop(id, errors.New("the queue was discarded"), nil)
+	return nil
+}

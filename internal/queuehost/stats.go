@@ -1,17 +1,56 @@
 package queuehost
 
-import "time"
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"holdfast/internal/queue"
+)
 
 // Stats are a queue's counters. Counts are as of the last round; totals are
 // since the node started.
 type Stats struct {
 	Ready, Unacked, Consumers uint64
-	Bytes                     uint64 // of ready and unacked messages
 	Published, Delivered      uint64
 	Acked, Redelivered        uint64
 	Gets, GetsEmpty           uint64
 	BodiesInMemory            uint64 // bytes
-	Unstable                  uint64 // persistent publishes that wait for the disk
+	Unstable                  uint64 // publishes that wait for the disk
+}
+
+// counters are what Stats are read from; the worker writes them.
+type counters struct {
+	ready, unacked, consumers                                 atomic.Uint64
+	published, delivered, acked, redelivered, gets, getsEmpty atomic.Uint64
+	bodies, unstable                                          atomic.Int64
+}
+
+func (c *counters) read() Stats {
+	return Stats{
+		Ready: c.ready.Load(), Unacked: c.unacked.Load(), Consumers: c.consumers.Load(),
+		Published: c.published.Load(), Delivered: c.delivered.Load(),
+		Acked: c.acked.Load(), Redelivered: c.redelivered.Load(),
+		Gets: c.gets.Load(), GetsEmpty: c.getsEmpty.Load(),
+		BodiesInMemory: uint64(max(c.bodies.Load(), 0)), Unstable: uint64(max(c.unstable.Load(), 0)),
+	}
+}
+
+// count brings the counters up to date after an entry.
+func (h *host) count(p *pack) {
+	h.stats.ready.Store(h.m.Ready())
+	h.stats.unacked.Store(h.m.Unacked())
+	h.stats.consumers.Store(uint64(h.m.Consumers()))
+	h.stats.bodies.Store(h.bodies.bytes)
+	if p == nil {
+		return
+	}
+	h.stats.published.Add(uint64(p.messages))
+	c := &h.lane.counters
+	c.published.Add(uint64(p.messages))
+	c.commands.Add(uint64(len(p.cmds)))
+	c.tailBytes.Store(h.lane.tail.bytes)
+	c.volatileBytes.Store(h.lane.volatile)
 }
 
 // Explanation says how a queue stands and why its ready messages do not move.
@@ -24,4 +63,98 @@ type Explanation struct {
 	BlockedBy string
 	// Lines say the same and more in sentences.
 	Lines []string
+}
+
+// explain looks at the machine.
+func (h *host) explain() Explanation {
+	e := h.m.Explain()
+	x := Explanation{Stats: h.stats.read()}
+	now := h.reg.o.Clock.Now().UnixNano()
+	if e.OldestUnacked > 0 {
+		x.OldestUnacked = time.Duration(max(now-e.OldestUnacked, 0))
+	}
+	say := func(format string, args ...any) { x.Lines = append(x.Lines, fmt.Sprintf(format, args...)) }
+	say("%d ready, %d unacked, %d consumers.", e.Ready, e.Unacked, h.m.Consumers())
+	standings := map[queue.Standing]int{}
+	for _, c := range e.Consumers {
+		if c.Standing != queue.Getting {
+			standings[c.Standing]++
+		}
+		if c.Unacked > 0 {
+			say("Consumer %s holds %d messages, the oldest for %v.", h.tagOf(c.ID), c.Unacked,
+				time.Duration(max(now-c.OldestUnacked, 0)).Round(time.Millisecond))
+		}
+	}
+	switch {
+	case h.sealed:
+		x.BlockedBy = "deletion"
+		say("The queue is being deleted.")
+	case h.holding:
+		x.BlockedBy = "disk"
+		say("The first deliveries since the start wait until entry %d is on disk.", h.holdUntil)
+	case e.Ready == 0 || standings[queue.Waiting] > 0:
+	case len(standings) == 0 || len(standings) == 1 && standings[queue.Ended] > 0:
+		x.BlockedBy = "no consumers"
+		say("Messages wait because nobody consumes.")
+	case standings[queue.AtPrefetch] > 0 && standings[queue.NoCredit] == 0:
+		x.BlockedBy = "prefetch"
+		say("Messages wait because every consumer holds as many messages as its prefetch allows.")
+	case standings[queue.NoCredit] > 0 && standings[queue.AtPrefetch] == 0:
+		x.BlockedBy = "credit"
+		say("Messages wait because the consumers' clients read more slowly than messages come.")
+	default:
+		x.BlockedBy = "prefetch and credit"
+		say("Messages wait because consumers have reached their prefetch or read slowly.")
+	}
+	if n := x.Unstable; n > 0 {
+		say("%d publishes wait for the disk.", n)
+	}
+	return x
+}
+
+func (h *host) tagOf(id queue.ConsumerID) string {
+	if c := h.consumers[id]; c != nil && c.spec.Tag != "" {
+		return fmt.Sprintf("%q", c.spec.Tag)
+	}
+	return fmt.Sprint(uint64(id))
+}
+
+// listConsumers describes the consumers.
+func (h *host) listConsumers() []ConsumerInfo {
+	var list []ConsumerInfo
+	for _, s := range h.m.Explain().Consumers {
+		c := h.consumers[s.ID]
+		if c == nil || c.getter {
+			continue
+		}
+		list = append(list, ConsumerInfo{ID: s.ID, Spec: c.spec, Unacked: s.Unacked, Active: s.Standing == queue.Waiting})
+	}
+	return list
+}
+
+// Totals are the counters of all queues of the node.
+type Totals struct {
+	Queues                       int
+	Published, Delivered, Loaded uint64
+	Commands                     uint64
+	TailBytes, VolatileBytes     int64
+	InFlight                     int64 // bytes charged to connections' credits
+}
+
+// Totals sums the counters of all queues; it disturbs nobody.
+func (r *Registry) Totals() Totals {
+	t := Totals{InFlight: r.pool.used.Load()}
+	r.mu.RLock()
+	t.Queues = len(r.hosts)
+	r.mu.RUnlock()
+	for _, l := range r.lanes {
+		c := &l.counters
+		t.Published += c.published.Load()
+		t.Delivered += c.delivered.Load()
+		t.Loaded += c.loaded.Load()
+		t.Commands += c.commands.Load()
+		t.TailBytes += c.tailBytes.Load()
+		t.VolatileBytes += c.volatileBytes.Load()
+	}
+	return t
 }

@@ -61,6 +61,10 @@ func (g *Group) Drop() {
 	}
 }
 
+// Fail says, on the worker, that the group's log is damaged: there will be no
+// further entries or snapshots, but there may be a Drop.
+func (g *Group) Fail(err error) { g.failed = err }
+
 // snapshotDue reports whether the group is to take a snapshot before its next entry.
 func (g *Group) snapshotDue(o *Options) bool {
 	if g.wantSnapshot.Load() {

@@ -1,0 +1,124 @@
+package queuehost
+
+import (
+	"slices"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/queue"
+)
+
+// refuse answers an op of a queue that is gone or cannot be read.
+func (h *host) refuse(o *op) {
+	err := h.refusal()
+	switch o.kind {
+	case opAttach:
+		o.call.attached(o.consumer, err)
+	case opGet:
+		o.call.got(Delivery{}, 0, false, err)
+	case opPurge, opSeal:
+		o.call.counted(0, err)
+	case opCancel, opDetach:
+		run0(o.call.done)
+	case opExplain:
+		o.call.explained(Explanation{Stats: h.stats.read(), BlockedBy: "unavailable", Lines: []string{err.Error()}})
+	case opConsumers:
+		o.call.listed(nil)
+	case opDrop:
+		h.dropQueue(o.call)
+	}
+}
+
+// administer carries out an op that is no command of the machine's. The
+// machine is as of the last op.
+func (h *host) administer(o *op) {
+	switch o.kind {
+	case opSeal:
+		h.sealQueue(o)
+	case opUnseal:
+		h.sealed = false
+	case opDrop:
+		h.dropQueue(o.call)
+	case opQuarantine:
+		h.quarantine(o.call.reason)
+	case opExplain:
+		o.call.explained(h.explain())
+	case opConsumers:
+		o.call.listed(h.listConsumers())
+	}
+}
+
+func (h *host) sealQueue(o *op) {
+	ready := h.m.Ready()
+	switch {
+	case h.refusal() != nil:
+		o.call.counted(0, h.refusal())
+	case o.flag && h.m.Consumers() > 0:
+		o.call.counted(0, amqperr.QueueInUse(h.def.VHost, h.def.Name))
+	case o.flag2 && ready > 0:
+		o.call.counted(0, amqperr.QueueNotEmpty(h.def.VHost, h.def.Name))
+	default:
+		h.sealed = true
+		o.call.counted(ready, nil)
+	}
+}
+
+// dropQueue ends the queue: everybody is told, nothing is kept.
+func (h *host) dropQueue(c *call) {
+	if !h.gone {
+		h.gone = true
+		h.end(c.reason, h.noQueue())
+		for h.waits.len() > 0 {
+			h.waits.front().settle(Gone)
+			h.waits.pop()
+		}
+		h.group.Drop()
+	}
+	run0(c.done)
+}
+
+// quarantine takes the queue out of service: its log is damaged. What waits
+// for the disk goes on waiting.
+func (h *host) quarantine(err error) {
+	if h.gone || h.m == nil {
+		return
+	}
+	e := amqperr.QueueUnavailable(h.def.VHost, h.def.Name, err.Error())
+	h.unavailable.Store(e)
+	h.end(e, e)
+	h.group.Fail(err)
+	h.reg.o.Logger.Error("queue is quarantined", "vhost", h.def.VHost, "queue", h.def.Name,
+		"group", uint64(h.def.ID), "reason", err)
+}
+
+// end tells the consumers that there is nothing more to come, because of
+// reason, answers what is held back with err, and forgets the messages.
+func (h *host) end(reason, err error) {
+	ids := make([]queue.ConsumerID, 0, len(h.consumers))
+	for id, c := range h.consumers {
+		if !c.getter {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	for i := range h.held {
+		h.held[i].fail(err)
+	}
+	for _, id := range ids {
+		h.consumers[id].sink.Cancelled(reason)
+	}
+	h.held, h.holding = nil, false
+	h.consumers = nil
+	h.bodies.clear(h.lane)
+	h.unstable = fifo[logged]{}
+	h.m = nil
+	h.stats.ready.Store(0)
+	h.stats.unacked.Store(0)
+	h.stats.consumers.Store(0)
+	h.stats.bodies.Store(0)
+}
+
+func run0(fn func()) {
+	if fn != nil {
+		fn()
+	}
+}

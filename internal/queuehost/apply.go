@@ -1,0 +1,309 @@
+package queuehost
+
+import (
+	"holdfast/internal/amqperr"
+	"holdfast/internal/invariant"
+	"holdfast/internal/message"
+	"holdfast/internal/queue"
+	"holdfast/internal/replica"
+	"holdfast/internal/seglog"
+)
+
+// Apply implements replica.Host: it applies the entry that was packed last and
+// carries out what follows.
+func (h *host) Apply(e *replica.Entry) {
+	l, p := h.lane, h.pack
+	h.pack = nil
+	l.entry = queue.Entry{Index: e.Index, Time: e.Time, Commands: p.cmds}
+	h.m.Apply(&l.entry, &l.fx)
+
+	// The first hand-out of a persistent message since the last Recover waits
+	// for the disk, and everything behind it with it: a crash that forgets it
+	// would otherwise hide that messages had been delivered. Later ones need
+	// not wait: from then on a crash marks all that is left as redelivered.
+	if h.logged && !h.handedOut && !h.holding && h.m.HandedOut() {
+		h.holding, h.holdUntil = true, e.Index
+	}
+	h.settlePublishes(e, p)
+	h.carryOut(e, p)
+	h.flush()
+	h.count(p)
+	l.fx.Reset()
+	l.entry.Commands = nil
+	if p.done != nil {
+		p.done.recycle()
+	}
+	l.freePack(p)
+}
+
+// settlePublishes answers the publishes of the entry, or puts them in line for the disk.
+func (h *host) settlePublishes(e *replica.Entry, p *pack) {
+	for _, r := range p.runs {
+		ps := p.from.publishes[r.from:r.to]
+		waits(ps, func(w *wait) {
+			if !r.inLog {
+				w.settle(Accepted)
+				return
+			}
+			if !r.persistent {
+				w.tell(Accepted)
+			}
+			if w.ticket != nil || w.credit != nil {
+				w.index = e.Index
+				h.waits.push(*w)
+				h.stats.unstable.Add(int64(w.n))
+			}
+		})
+	}
+}
+
+// carryOut carries out the effects in order.
+func (h *host) carryOut(e *replica.Entry, p *pack) {
+	l := h.lane
+	l.released = l.released[:0]
+	for i := range l.fx.List {
+		ef := &l.fx.List[i]
+		switch ef.Kind {
+		case queue.Deliver:
+			h.deliver(p, ef)
+		case queue.Released:
+			h.releasedMessages(ef)
+		case queue.Attached:
+			if c := p.call(ef); c != nil && c.attached != nil {
+				c.attached(ef.Consumer, nil)
+			}
+		case queue.Refused:
+			h.refused(p, ef)
+		case queue.Cancelled, queue.Detached:
+			// A cancelled consumer gets nothing more; what it holds is between
+			// its channel and the machine.
+			c := h.consumers[ef.Consumer]
+			delete(h.consumers, ef.Consumer)
+			h.hand(held{kind: ef.Kind, c: c, call: p.call(ef)})
+		case queue.Drained, queue.Wake:
+			if c := h.consumers[ef.Consumer]; c != nil {
+				h.hand(held{kind: ef.Kind, c: c, n: ef.Count})
+			}
+		case queue.Empty:
+			h.stats.getsEmpty.Add(1)
+			h.hand(held{kind: ef.Kind, call: p.call(ef)})
+		case queue.Purged:
+			if c := p.call(ef); c != nil && c.counted != nil {
+				c.counted(ef.Count, nil)
+			}
+		case queue.Unused:
+			if o := h.reg.owner; o != nil {
+				o.Unused(h.def.ID)
+			}
+		}
+	}
+	if len(l.released) > 0 {
+		h.reg.o.Log.Release(h.def.ID, e.Index, l.released)
+	}
+}
+
+// call returns the call whose command caused an effect, or nil.
+func (p *pack) call(ef *queue.Effect) *call {
+	for i := range p.asks {
+		if p.asks[i].cmd == ef.Command {
+			return p.asks[i].call
+		}
+	}
+	return nil
+}
+
+// refused answers an Attach that the machine does not allow.
+func (h *host) refused(p *pack, ef *queue.Effect) {
+	delete(h.consumers, ef.Consumer)
+	switch ef.Reason {
+	case queue.NotAlone, queue.ExclusiveUse:
+	default:
+		invariant.Failf("queue %d refuses consumer %d: %v", h.def.ID, ef.Consumer, ef.Reason)
+	}
+	if c := p.call(ef); c != nil && c.attached != nil {
+		c.attached(ef.Consumer, amqperr.ConsumeExclusive(h.def.VHost, h.def.Name))
+	}
+}
+
+// releasedMessages forgets messages that have left the queue.
+func (h *host) releasedMessages(ef *queue.Effect) {
+	r := ef.Numbers()
+	h.bodies.remove(h.lane, r)
+	if h.items {
+		h.lane.released = append(h.lane.released, seglog.Range{First: uint64(r.First), Last: uint64(r.Last)})
+	}
+	if ef.Reason == queue.Acked && r.First.Lane() != queue.ChunkLane {
+		h.stats.acked.Add(r.Len())
+	}
+}
+
+// deliver makes the deliveries of one effect. Bodies are fetched, or pinned in
+// the log, right away: the release of the same messages may follow.
+func (h *host) deliver(p *pack, ef *queue.Effect) {
+	c := h.consumers[ef.Consumer]
+	if c == nil {
+		invariant.Failf("queue %d delivers to consumer %d, which is not there", h.def.ID, ef.Consumer)
+	}
+	n := ef.Numbers().Len()
+	h.stats.delivered.Add(n)
+	h.lane.counters.delivered.Add(n)
+	if ef.Redelivered {
+		h.stats.redelivered.Add(n)
+	}
+	d := Delivery{Consumer: ef.Consumer, ID: ef.Delivery, Redelivered: ef.Redelivered, Count: ef.DeliveryCount}
+	var get *call
+	if c.getter {
+		get = p.call(ef)
+		h.stats.gets.Add(n)
+		if ef.NoAck {
+			d.ID = 0
+		}
+	}
+	for i := queue.Number(0); i < queue.Number(n); i++ {
+		d.Message, d.Load = h.body(ef.First+i, ef.Chunks)
+		switch {
+		case c.getter || h.holding:
+			h.hand(held{kind: queue.Deliver, c: c, d: d, n: ef.Left, call: get})
+		default:
+			h.collect(c, d)
+		}
+		d.ID++
+	}
+}
+
+// body returns a message, or how to load it.
+func (h *host) body(n queue.Number, chunks []queue.Numbers) (message.Message, *Loader) {
+	head := h.bodies.item(n)
+	if len(chunks) == 0 && head != nil {
+		return message.Message{Head: head}, nil
+	}
+	l := h.lane
+	if len(chunks) == 0 {
+		load := l.newLoader()
+		load.head = h.pin(n)
+		l.counters.loaded.Add(1)
+		return message.Message{}, load
+	}
+	return h.bigBody(n, head, chunks)
+}
+
+// bigBody does the same for a message in chunks.
+func (h *host) bigBody(n queue.Number, head []byte, chunks []queue.Numbers) (message.Message, *Loader) {
+	load := &Loader{head: part{item: head}}
+	whole := head != nil
+	if !whole {
+		load.head = h.pin(n)
+	}
+	for _, r := range chunks {
+		for c := r.First; c <= r.Last; c++ {
+			p := part{item: h.bodies.item(c)}
+			if p.item == nil {
+				whole, p = false, h.pin(c)
+			}
+			load.chunks = append(load.chunks, p)
+		}
+	}
+	if !whole {
+		h.lane.counters.loaded.Add(1)
+		return message.Message{}, load
+	}
+	m := message.Message{Head: head, Chunks: make([][]byte, len(load.chunks))}
+	for i := range load.chunks {
+		m.Chunks[i] = load.chunks[i].item
+	}
+	return m, nil
+}
+
+// pin finds an item in the log.
+func (h *host) pin(n queue.Number) part {
+	ref, ok := h.reg.o.Log.Pin(h.def.ID, uint64(n))
+	if !ok {
+		invariant.Failf("queue %d: message %v is neither in memory nor in the log", h.def.ID, n)
+	}
+	return part{ref: ref, pinned: true}
+}
+
+// held is an effect for a consumer or caller that may have to wait.
+type held struct {
+	kind queue.EffectKind
+	c    *consumer // of a Cancelled or Detached: nil if it was not there
+	d    Delivery
+	n    uint64 // of a get: messages left; of a Drained: credit left
+	call *call
+}
+
+// hand carries out an effect, or holds it back behind those that wait.
+func (h *host) hand(x held) {
+	if h.holding {
+		h.held = append(h.held, x)
+		return
+	}
+	h.handNow(&x)
+}
+
+func (h *host) handNow(x *held) {
+	if x.kind == queue.Deliver && x.call == nil {
+		h.collect(x.c, x.d)
+		return
+	}
+	if x.c != nil {
+		h.flushConsumer(x.c) // what came before goes first
+	}
+	switch x.kind {
+	case queue.Deliver:
+		x.call.got(x.d, x.n, true, nil)
+	case queue.Empty:
+		x.call.got(Delivery{}, 0, false, nil)
+	case queue.Cancelled, queue.Detached:
+		if x.call != nil {
+			run0(x.call.done)
+		}
+	case queue.Drained:
+		x.c.sink.Drained(uint32(x.n))
+	case queue.Wake:
+		x.c.sink.Wake()
+	}
+}
+
+// fail answers an effect that will not be carried out.
+func (x *held) fail(err error) {
+	if x.d.Load != nil {
+		x.d.Load.Drop()
+	}
+	switch {
+	case x.call == nil:
+	case x.call.got != nil:
+		x.call.got(Delivery{}, 0, false, err)
+	default:
+		run0(x.call.done)
+	}
+}
+
+// collect lines a delivery up for its consumer.
+func (h *host) collect(c *consumer, d Delivery) {
+	if c.out == nil {
+		c.out = h.lane.newList()
+		h.lane.touched = append(h.lane.touched, c)
+	}
+	c.out = append(c.out, d)
+}
+
+// flush hands the deliveries over.
+func (h *host) flush() {
+	l := h.lane
+	for _, c := range l.touched {
+		h.flushConsumer(c)
+	}
+	clear(l.touched)
+	l.touched = l.touched[:0]
+}
+
+func (h *host) flushConsumer(c *consumer) {
+	if c.out == nil {
+		return
+	}
+	out := c.out
+	c.out = nil
+	c.sink.Deliver(out)
+	h.lane.freeList(out)
+}

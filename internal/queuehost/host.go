@@ -1,0 +1,125 @@
+package queuehost
+
+import (
+	"sync/atomic"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/queue"
+	"holdfast/internal/replica"
+)
+
+// host is a queue on its worker. It implements replica.Host. Fields without
+// another word belong to the worker.
+type host struct {
+	handle Handle
+	reg    *Registry
+	lane   *lane
+	group  *replica.Group
+	def    QueueDef // set before the handle is given out
+	logged bool
+
+	claimed     bool   // the catalog knows the queue; guarded by the registry's mutex
+	reason      string // why the queue cannot be read
+	unavailable atomic.Pointer[amqperr.Error]
+	stats       counters
+
+	m         *queue.Machine // nil once the queue is gone or cannot be read
+	consumers map[queue.ConsumerID]*consumer
+	bodies    bodies
+	session   queue.SessionID // the session of this incarnation; 0: not open yet
+	uploads   uint64          // big messages put in so far
+
+	configure bool // the first command has yet to be Configure
+	recover   bool // the first command has yet to be Recover
+	clean     bool // what it says about the stop before
+	sealed    bool
+	gone      bool
+	items     bool // something of the queue's may be in the log: releases have to be told
+
+	// What was taken from the inbox, and how far it is packed.
+	taken           *batch
+	nextOp, nextPub int
+	packedOfRun     int // publishes of the op at nextOp that are packed
+	chunksOfBig     int // chunks of the publish at nextPub that are packed
+	pack            *pack
+	waits           fifo[wait]   // for the disk
+	unstable        fifo[logged] // items of entries that are not on disk
+	holding         bool         // effects are held back until entry holdUntil is on disk
+	handedOut       bool         // the entry that handed out first is on disk
+	holdUntil       uint64
+	held            []held
+}
+
+// consumer is a consumer or getter on its host.
+type consumer struct {
+	id       queue.ConsumerID
+	spec     ConsumerSpec
+	sink     Consumer
+	getter   bool
+	attached bool       // its Attach is packed
+	out      []Delivery // of the effects being carried out
+}
+
+// logged is a range of items that entry index has put into the log.
+type logged struct {
+	index uint64
+	queue.Numbers
+}
+
+// fifo is a queue that keeps little memory when it is empty.
+type fifo[T any] struct {
+	list []T
+	head int
+}
+
+// keepFifo is how many elements an empty fifo keeps room for.
+const keepFifo = 4
+
+func (f *fifo[T]) len() int { return len(f.list) - f.head }
+
+func (f *fifo[T]) push(v T) {
+	if f.head > 0 && len(f.list) == cap(f.list) && f.head >= len(f.list)/2 {
+		n := copy(f.list, f.list[f.head:])
+		clear(f.list[n:])
+		f.list, f.head = f.list[:n], 0
+	}
+	f.list = append(f.list, v)
+}
+
+func (f *fifo[T]) front() *T { return &f.list[f.head] }
+
+func (f *fifo[T]) last() *T { return &f.list[len(f.list)-1] }
+
+func (f *fifo[T]) pop() {
+	var zero T
+	f.list[f.head] = zero
+	f.head++
+	if f.head == len(f.list) {
+		f.head = 0
+		if f.list = f.list[:0]; cap(f.list) > keepFifo {
+			f.list = nil
+		}
+	}
+}
+
+// newHost returns the host of a queue whose group is added by the caller.
+func (r *Registry) newHost(def QueueDef) *host {
+	h := &host{reg: r, def: def, logged: def.logged(), m: queue.New()}
+	h.lane = r.lanes[r.o.Node.ShardOf(def.ID)]
+	h.handle.host = h
+	return h
+}
+
+// noQueue is the answer of a queue that is not there any more.
+func (h *host) noQueue() error { return amqperr.NoQueue(h.def.VHost, h.def.Name) }
+
+// refusal is why the queue takes nothing, or nil.
+func (h *host) refusal() error {
+	switch {
+	case h.gone || h.sealed:
+		return h.noQueue()
+	case h.unavailable.Load() != nil:
+		return h.unavailable.Load()
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package queuehost
+
+import (
+	"sync/atomic"
+
+	"holdfast/internal/queue"
+	"holdfast/internal/seglog"
+)
+
+// lane is what the queues of one shard share: memory that goes round, and the
+// budgets. It belongs to the shard's worker, but for the counters.
+type lane struct {
+	reg      *Registry
+	tail     tail
+	volatile int64 // bytes of transient bodies of logged queues that are in memory only
+	budget   int64 // for them
+
+	fx       queue.Effects
+	entry    queue.Entry
+	replayed []queue.Command
+	released []seglog.Range
+	numbers  []queue.Numbers
+	touched  []*consumer // consumers with deliveries to hand over
+	packs    []*pack
+	pages    []*page
+	lists    [][]Delivery
+	listed   int // capacity of all lists
+	loaders  []Loader
+
+	counters laneCounters
+}
+
+// laneCounters are the counters of a lane; others may read them.
+type laneCounters struct {
+	published, delivered, loaded, commands atomic.Uint64
+	tailBytes, volatileBytes               atomic.Int64
+}
+
+// What a lane keeps for reuse.
+const (
+	keepPages      = 1024
+	keepPacks      = 256
+	keepDeliveries = 32 << 10 // in all lists together
+	loaderBlock    = 32
+)
+
+func (l *lane) newPage() *page {
+	if n := len(l.pages); n > 0 {
+		p := l.pages[n-1]
+		l.pages = l.pages[:n-1]
+		return p
+	}
+	return &page{}
+}
+
+func (l *lane) freePage(p *page) {
+	p.owner = nil
+	if len(l.pages) < keepPages {
+		l.pages = append(l.pages, p)
+	}
+}
+
+func (l *lane) newPack() *pack {
+	if n := len(l.packs); n > 0 {
+		p := l.packs[n-1]
+		l.packs = l.packs[:n-1]
+		return p
+	}
+	return &pack{}
+}
+
+func (l *lane) freePack(p *pack) {
+	p.reset()
+	if len(l.packs) < keepPacks {
+		l.packs = append(l.packs, p)
+	}
+}
+
+func (l *lane) newList() []Delivery {
+	if n := len(l.lists); n > 0 {
+		ds := l.lists[n-1]
+		l.lists = l.lists[:n-1]
+		l.listed -= cap(ds)
+		return ds
+	}
+	return nil
+}
+
+func (l *lane) freeList(ds []Delivery) {
+	clear(ds)
+	if cap(ds) > 0 && l.listed+cap(ds) <= keepDeliveries {
+		l.listed += cap(ds)
+		l.lists = append(l.lists, ds[:0])
+	}
+}
+
+// newLoader returns a loader; they are allocated in blocks.
+func (l *lane) newLoader() *Loader {
+	if len(l.loaders) == 0 {
+		l.loaders = make([]Loader, loaderBlock)
+	}
+	d := &l.loaders[0]
+	l.loaders = l.loaders[1:]
+	return d
+}

@@ -1,0 +1,76 @@
+package queuehost
+
+// wait is publishes that have the same fate: their outcome, or their credit,
+// comes at one time. It covers neighbours with consecutive sequence numbers.
+type wait struct {
+	index       uint64 // of the entry they wait for
+	n           int
+	ticket      Ticket // nil: nobody waits, or it was told Unknown
+	first, last uint64
+	credit      *Credit
+	cost        int64
+}
+
+// join adds a publish, if it continues those that are in w.
+func (w *wait) join(p *Publish) bool {
+	switch {
+	case w.n == 0:
+		*w = wait{index: w.index, ticket: p.Ticket, first: p.Seq, credit: p.Credit}
+	case p.Ticket != w.ticket || p.Credit != w.credit || p.Ticket != nil && p.Seq != w.last+1:
+		return false
+	}
+	w.n++
+	w.last = p.Seq
+	if p.Credit != nil {
+		w.cost += p.cost()
+	}
+	return true
+}
+
+// settle tells the outcome and gives the credit back.
+func (w *wait) settle(o Outcome) {
+	w.tell(o)
+	w.give()
+}
+
+func (w *wait) tell(o Outcome) {
+	if w.ticket != nil {
+		w.ticket.Settled(w.first, w.last, o)
+		w.ticket = nil
+	}
+}
+
+func (w *wait) give() {
+	if w.credit != nil {
+		w.credit.give(w.cost)
+		w.credit = nil
+	}
+}
+
+// publishRefused is the outcome of a publish to a queue that takes none.
+func (h *host) publishRefused() Outcome {
+	if h.gone || h.sealed {
+		return Gone
+	}
+	return Refused
+}
+
+// settleAll answers publishes that did not get into the queue.
+func settleAll(ps []Publish, o Outcome) {
+	waits(ps, func(w *wait) { w.settle(o) })
+}
+
+// waits calls fn for publishes, joined as far as they go together.
+func waits(ps []Publish, fn func(*wait)) {
+	var w wait
+	for i := range ps {
+		if !w.join(&ps[i]) {
+			fn(&w)
+			w = wait{}
+			w.join(&ps[i])
+		}
+	}
+	if w.n > 0 {
+		fn(&w)
+	}
+}

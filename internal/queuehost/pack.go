@@ -1,0 +1,407 @@
+package queuehost
+
+import (
+	"holdfast/internal/queue"
+	"holdfast/internal/replica"
+)
+
+// pack is what one entry is made of, from Pack to Apply.
+type pack struct {
+	cmds []queue.Command
+	runs []run     // the publishes, in order
+	asks []pending // commands that somebody waits for
+	done *batch    // used up with this entry
+	from *batch    // the publishes of the runs
+	// bytes of items and messages, which bound an entry.
+	bytes    int
+	messages int
+	ready    int64 // ready messages after it at least, if nobody consumes
+}
+
+// run is publishes that are enqueued together.
+type run struct {
+	from, to   int // of the batch's publishes
+	persistent bool
+	inLog      bool // the items go to the log
+}
+
+// pending is a command whose effects answer a call.
+type pending struct {
+	cmd  uint32
+	call *call
+}
+
+func (p *pack) reset() {
+	clear(p.asks)
+	*p = pack{cmds: p.cmds[:0], runs: p.runs[:0], asks: p.asks[:0]}
+}
+
+// step says how packing goes on after an op.
+type step uint8
+
+const (
+	next     step = iota // with the next op
+	full                 // with the next entry, at the same op
+	followup             // with the next entry, which has to know what this one did
+)
+
+// Pack implements replica.Host.
+func (h *host) Pack(e *replica.Entry) (more bool) {
+	if h.taken == nil {
+		h.taken = h.handle.in.take()
+		h.nextOp, h.nextPub, h.packedOfRun, h.chunksOfBig = 0, 0, 0, 0
+	}
+	if h.taken == nil && !h.mustRecoverNow() {
+		return false
+	}
+	p := h.lane.newPack()
+	if h.m != nil {
+		p.ready = int64(h.m.Ready())
+		p.from = h.taken
+		h.begin(p)
+	}
+	preface := len(p.cmds)
+	how := next
+	if h.taken != nil {
+		for h.nextOp < len(h.taken.ops) && how == next {
+			how = h.packOp(e, p, preface)
+		}
+		if h.nextOp == len(h.taken.ops) {
+			p.done, h.taken = h.taken, nil
+		}
+	}
+	if len(p.cmds) == preface && !h.mustRecoverNow() {
+		p.cmds = p.cmds[:0] // nothing asks for them
+	}
+	more = h.taken != nil
+	if len(p.cmds) == 0 {
+		if p.done != nil {
+			p.done.recycle()
+		}
+		h.lane.freePack(p)
+		return more
+	}
+	h.seal(e, p)
+	return more
+}
+
+// begin puts the commands that have to come first into the entry.
+func (h *host) begin(p *pack) {
+	if h.configure {
+		p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: h.def.AutoDelete})
+	}
+	if h.recover {
+		p.cmds = append(p.cmds, queue.Command{Kind: queue.Recover, Clean: h.clean})
+	}
+}
+
+// seal ends the entry.
+func (h *host) seal(e *replica.Entry, p *pack) {
+	h.configure, h.recover = false, false
+	if h.logged {
+		e.Meta = queue.AppendCommands(e.Meta, p.cmds)
+		if !h.handedOut && !h.holding && h.mayHandOut(p) {
+			e.Sync = true // deliveries will wait for it
+		}
+	}
+	e.Pack()
+	h.pack = p
+}
+
+// mayHandOut reports whether the entry may be the one that hands out first.
+func (h *host) mayHandOut(p *pack) bool {
+	if h.m.Consumers() > 0 {
+		return true
+	}
+	for i := range p.cmds {
+		if k := p.cmds[i].Kind; k == queue.Attach || k == queue.Get {
+			return true
+		}
+	}
+	return false
+}
+
+// packOp packs the op at nextOp, as far as it goes.
+func (h *host) packOp(e *replica.Entry, p *pack, preface int) step {
+	o := &h.taken.ops[h.nextOp]
+	if o.kind == opPublish {
+		return h.packPublishes(e, p, o)
+	}
+	if len(p.cmds) >= replica.MaxEntryCommands {
+		return full
+	}
+	how := h.packCommand(e, p, o, len(p.cmds) > preface || h.mustRecoverNow())
+	if how == next {
+		h.nextOp++
+	}
+	return how
+}
+
+// packCommand packs or answers anything but publishes. behind says that the
+// entry has commands already, so that what the machine says may not be true any more.
+func (h *host) packCommand(e *replica.Entry, p *pack, o *op, behind bool) step {
+	if h.m == nil {
+		h.refuse(o)
+		return next
+	}
+	switch o.kind {
+	case opAttach:
+		if err := h.refusal(); err != nil {
+			o.call.attached(o.consumer, err)
+			return next
+		}
+		h.addConsumer(o, false)
+		h.attach(e, p, h.consumers[o.consumer], o.call)
+	case opGetter:
+		h.addConsumer(o, true)
+	case opGet:
+		return h.packGet(e, p, o, behind)
+	case opCancel:
+		p.ask(queue.Command{Kind: queue.Cancel, Consumer: o.consumer}, o.call)
+	case opDetach:
+		if c := h.consumers[o.consumer]; c != nil && !c.attached {
+			delete(h.consumers, o.consumer)
+			run0(o.call.done)
+			return next
+		}
+		p.ask(queue.Command{Kind: queue.Detach, Consumer: o.consumer}, o.call)
+	case opSettle:
+		h.packSettle(p, o)
+	case opCredit:
+		p.cmds = append(p.cmds, queue.Command{Kind: queue.Credit, Consumer: o.consumer, Credit: o.n, Drain: o.flag})
+	case opPurge:
+		if p.ready <= 0 && !behind {
+			o.call.counted(0, nil)
+			return next
+		}
+		p.ask(queue.Command{Kind: queue.Purge}, o.call)
+		p.ready = 0
+	default:
+		// What follows looks at the machine, and so waits until the entry is applied.
+		if behind {
+			return followup
+		}
+		h.administer(o)
+	}
+	return next
+}
+
+// ask adds a command that somebody waits for.
+func (p *pack) ask(c queue.Command, call *call) {
+	p.asks = append(p.asks, pending{uint32(len(p.cmds)), call})
+	p.cmds = append(p.cmds, c)
+}
+
+func (h *host) addConsumer(o *op, getter bool) {
+	if h.consumers == nil {
+		h.consumers = map[queue.ConsumerID]*consumer{}
+	}
+	h.consumers[o.consumer] = &consumer{id: o.consumer, spec: o.call.spec, sink: o.call.sink, getter: getter}
+}
+
+// attach packs the Attach of a consumer or getter.
+func (h *host) attach(e *replica.Entry, p *pack, c *consumer, call *call) {
+	c.attached = true
+	h.openSession(e, p)
+	p.ask(queue.Command{
+		Kind: queue.Attach, Consumer: c.id, Session: h.session, Getter: c.getter,
+		Prefetch: c.spec.Prefetch, Credit: c.spec.Credit, NoAck: c.spec.NoAck,
+		Exclusive: c.spec.Exclusive, Wake: c.spec.Wake, Priority: c.spec.Priority,
+	}, call)
+}
+
+// openSession packs the SessionOpen of this incarnation, once. The entry's index
+// makes its name: no incarnation uses it twice.
+func (h *host) openSession(e *replica.Entry, p *pack) {
+	if h.session != 0 {
+		return
+	}
+	h.session = queue.SessionID(e.Index)
+	p.cmds = append(p.cmds, queue.Command{Kind: queue.SessionOpen, Session: h.session})
+}
+
+// packGet packs a Get, unless it is plain that there is nothing to get: then
+// nothing is written.
+func (h *host) packGet(e *replica.Entry, p *pack, o *op, behind bool) step {
+	if err := h.refusal(); err != nil {
+		o.call.got(Delivery{}, 0, false, err)
+		return next
+	}
+	c := h.consumers[o.consumer]
+	if p.ready <= 0 || c == nil {
+		if behind {
+			return followup
+		}
+		h.stats.getsEmpty.Add(1)
+		o.call.got(Delivery{}, 0, false, nil)
+		return next
+	}
+	if !c.attached {
+		h.attach(e, p, c, nil)
+	}
+	p.ask(queue.Command{Kind: queue.Get, Session: h.session, Consumer: c.id, NoAck: o.flag}, o.call)
+	p.ready--
+	return next
+}
+
+// packSettle packs a settlement, joined with the last one if it continues it.
+func (h *host) packSettle(p *pack, o *op) {
+	if h.session == 0 {
+		return // nobody has been given anything
+	}
+	if n := len(p.cmds); n > 0 {
+		l := &p.cmds[n-1]
+		if l.Kind == queue.Settle && l.Consumer == o.consumer && l.How == o.how && l.Last+1 == o.first {
+			l.Last = o.last
+			return
+		}
+	}
+	p.cmds = append(p.cmds, queue.Command{
+		Kind: queue.Settle, Session: h.session, Consumer: o.consumer, How: o.how, First: o.first, Last: o.last,
+	})
+}
+
+// packPublishes packs as many of a run of publishes as the entry takes.
+func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
+	if h.m == nil || h.refusal() != nil {
+		ps := h.taken.publishes[h.nextPub : h.nextPub+int(o.n)-h.packedOfRun]
+		settleAll(ps, h.publishRefused())
+		h.nextPub += len(ps)
+		h.nextOp, h.packedOfRun, h.chunksOfBig = h.nextOp+1, 0, 0
+		return next
+	}
+	for h.packedOfRun < int(o.n) {
+		if p.messages >= replica.MaxEntryCommands || p.bytes >= replica.MaxEntryBytes ||
+			len(p.cmds) >= replica.MaxEntryCommands {
+			return full
+		}
+		if m := &h.taken.publishes[h.nextPub]; len(m.Message.Chunks) > 0 {
+			if !h.packBig(e, p, m) {
+				return full
+			}
+		} else {
+			h.packSmall(e, p, int(o.n)-h.packedOfRun)
+		}
+	}
+	h.nextOp, h.packedOfRun = h.nextOp+1, 0
+	return next
+}
+
+// packSmall packs small messages of one kind, at most limit of them, as one Enqueue.
+func (h *host) packSmall(e *replica.Entry, p *pack, limit int) {
+	ps := h.taken.publishes
+	from := h.nextPub
+	persistent := h.logged && ps[from].Persistent
+	r := run{from: from, persistent: persistent, inLog: persistent || h.spills()}
+	n := h.numberAfter(p)
+	bytes := 0
+	to := from
+	for to < from+limit {
+		m := &ps[to]
+		if len(m.Message.Chunks) > 0 || (h.logged && m.Persistent) != persistent {
+			break
+		}
+		if to > from && (p.bytes+bytes >= replica.MaxEntryBytes || p.messages+to-from >= replica.MaxEntryCommands) {
+			break
+		}
+		h.keep(e, n, m.Message.Head, r.inLog)
+		if r.inLog && m.Ticket != nil && persistent {
+			e.Sync = true
+		}
+		bytes += len(m.Message.Head)
+		n++
+		to++
+	}
+	r.to = to
+	p.runs = append(p.runs, r)
+	count := to - from
+	p.cmds = append(p.cmds, queue.Command{
+		Kind: queue.Enqueue, Count: uint32(count), Persistent: persistent, Bytes: uint64(bytes),
+	})
+	p.bytes += bytes
+	p.messages += count
+	p.ready += int64(count)
+	h.nextPub = to
+	h.packedOfRun += count
+}
+
+// keep puts an item into memory and, if it is to go there, into the log.
+func (h *host) keep(e *replica.Entry, n queue.Number, item []byte, inLog bool) {
+	h.bodies.add(h.lane, n, item, h.logged && !inLog)
+	if !inLog {
+		return
+	}
+	h.items = true
+	e.Item(uint64(n), item)
+	if h.unstable.len() > 0 {
+		if l := h.unstable.last(); l.index == e.Index && l.Last+1 == n {
+			l.Last = n
+			return
+		}
+	}
+	h.unstable.push(logged{e.Index, queue.Numbers{First: n, Last: n}})
+}
+
+// spills reports whether transient bodies of the queue have to go to the log,
+// for want of memory.
+func (h *host) spills() bool { return h.logged && h.lane.volatile >= h.lane.budget }
+
+// numberAfter is the number the next message of lane 0 gets, after what is packed.
+func (h *host) numberAfter(p *pack) queue.Number {
+	return h.m.Next(0) + queue.Number(p.messages)
+}
+
+// packBig packs a big message: its chunks first, over as many entries as they
+// need, then the message. It reports whether the message is in.
+func (h *host) packBig(e *replica.Entry, p *pack, m *Publish) bool {
+	h.openSession(e, p)
+	persistent := h.logged && m.Persistent
+	inLog := persistent || h.spills()
+	chunks := m.Message.Chunks
+	if h.chunksOfBig == 0 {
+		h.uploads++
+	}
+	n := h.m.Next(queue.ChunkLane) + queue.Number(p.chunks())
+	for h.chunksOfBig < len(chunks) {
+		if p.bytes > 0 && p.bytes+len(chunks[h.chunksOfBig]) > replica.MaxEntryBytes && h.logged {
+			return false
+		}
+		if len(p.cmds) >= replica.MaxEntryCommands {
+			return false
+		}
+		c := chunks[h.chunksOfBig]
+		h.keep(e, n, c, inLog)
+		p.cmds = append(p.cmds, queue.Command{
+			Kind: queue.Chunk, Count: 1, Session: h.session, Upload: h.uploads, Bytes: uint64(len(c)),
+		})
+		p.bytes += len(c)
+		h.chunksOfBig++
+		n++
+	}
+	h.keep(e, h.numberAfter(p), m.Message.Head, inLog)
+	if persistent && m.Ticket != nil {
+		e.Sync = true
+	}
+	p.cmds = append(p.cmds, queue.Command{
+		Kind: queue.Enqueue, Count: 1, Persistent: persistent, Bytes: uint64(m.Message.Size()),
+		Chunks: uint32(len(chunks)), Session: h.session, Upload: h.uploads,
+	})
+	p.runs = append(p.runs, run{from: h.nextPub, to: h.nextPub + 1, persistent: persistent, inLog: inLog})
+	p.messages++
+	p.ready++
+	h.chunksOfBig = 0
+	h.nextPub++
+	h.packedOfRun++
+	return true
+}
+
+// chunks counts the chunks in the entry.
+func (p *pack) chunks() int {
+	n := 0
+	for i := range p.cmds {
+		if p.cmds[i].Kind == queue.Chunk {
+			n += int(p.cmds[i].Count)
+		}
+	}
+	return n
+}

@@ -1,0 +1,78 @@
+package queuehost
+
+import (
+	"holdfast/internal/amqperr"
+	"holdfast/internal/queue"
+	"holdfast/internal/seglog"
+)
+
+// Replay implements replica.Host.
+func (h *host) Replay(rec seglog.Replayed) error {
+	l := h.lane
+	cmds, err := queue.DecodeCommands(l.replayed[:0], rec.Meta)
+	if err != nil {
+		return err
+	}
+	l.replayed = cmds
+	l.entry = queue.Entry{Index: rec.Index, Time: rec.Time, Commands: cmds}
+	h.m.Apply(&l.entry, &l.fx)
+	l.fx.Reset()
+	l.entry.Commands = nil
+	return nil
+}
+
+// Restore implements replica.Host.
+func (h *host) Restore(blob []byte) error { return h.m.Restore(blob) }
+
+// AppendSnapshot implements replica.Host.
+func (h *host) AppendSnapshot(dst []byte) []byte { return h.m.AppendSnapshot(dst) }
+
+// Failed implements replica.Host.
+func (h *host) Failed(err error) {
+	h.m, h.reason = nil, err.Error()
+	h.unavailable.Store(amqperr.QueueUnavailable(h.def.VHost, h.def.Name, err.Error()))
+}
+
+// Live implements replica.Host: an orphan keeps everything.
+func (h *host) Live(dst []seglog.Range) ([]seglog.Range, bool) {
+	if !h.claimed {
+		return dst, false
+	}
+	h.lane.numbers = h.m.Live(h.lane.numbers[:0])
+	for _, r := range h.lane.numbers {
+		dst = append(dst, seglog.Range{First: uint64(r.First), Last: uint64(r.Last)})
+	}
+	return dst, true
+}
+
+// Recover implements replica.Host. The Recover command is the first of the new
+// incarnation: it is put in front of whatever comes first, and at once if it
+// changes anything that somebody could see or that a later stop would hide.
+func (h *host) Recover(clean bool) bool {
+	if !h.claimed || h.m == nil || h.m.Applied() == 0 {
+		return h.handle.waiting()
+	}
+	h.recover, h.clean = true, clean
+	h.items = true
+	h.configure = false // the entries begin with it
+	h.count(nil)
+	return h.mustRecoverNow() || h.handle.waiting()
+}
+
+// mustRecoverNow reports whether the Recover command cannot wait for another
+// command to come. What is left out when a queue that looks so stays idle is
+// done by the next incarnation's Recover as well.
+func (h *host) mustRecoverNow() bool {
+	if !h.recover || h.m == nil {
+		return false
+	}
+	return h.m.Ready() > 0 || h.m.Unacked() > 0 || h.m.Consumers() > 0 || h.m.HandedOut() ||
+		h.m.Next(queue.ChunkLane).Ordinal() > 1
+}
+
+// waiting reports whether commands are in the inbox.
+func (h *Handle) waiting() bool {
+	h.in.mu.Lock()
+	defer h.in.mu.Unlock()
+	return h.in.b != nil
+}

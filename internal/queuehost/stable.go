@@ -1,0 +1,39 @@
+package queuehost
+
+// Stable implements replica.Host: the entries up to index are on disk.
+func (h *host) Stable(index uint64) {
+	for h.unstable.len() > 0 && h.unstable.front().index <= index {
+		h.bodies.stable(h.lane, h.unstable.front().Numbers)
+		h.unstable.pop()
+	}
+	h.lane.tail.trim(h.lane)
+	for h.waits.len() > 0 && h.waits.front().index <= index {
+		w := *h.waits.front()
+		h.waits.pop()
+		h.stats.unstable.Add(-int64(w.n))
+		w.settle(Accepted)
+	}
+	if h.holding && h.holdUntil <= index {
+		h.letGo()
+	}
+	h.stats.bodies.Store(h.bodies.bytes)
+}
+
+// letGo carries out what was held back: the hand-out that had to be on disk is.
+func (h *host) letGo() {
+	h.holding, h.handedOut = false, true
+	held := h.held
+	h.held = nil
+	for i := range held {
+		h.handNow(&held[i])
+	}
+	h.flush()
+}
+
+// Overdue implements replica.Host: nobody knows when, or whether, entries up
+// to index will be on disk. The credit stays charged: the log still holds the messages.
+func (h *host) Overdue(index uint64) {
+	for i := h.waits.head; i < len(h.waits.list) && h.waits.list[i].index <= index; i++ {
+		h.waits.list[i].tell(Unknown)
+	}
+}
