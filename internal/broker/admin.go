@@ -1,6 +1,15 @@
 package broker
 
-import "holdfast/internal/wire"
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/auth"
+	"holdfast/internal/catalog"
+	"holdfast/internal/wire"
+)
 
 // AdminErrorKind tells the management side what kind of refusal an AdminError is.
 type AdminErrorKind uint8
@@ -13,8 +22,8 @@ const (
 	Exists
 	// Invalid means that the operation's arguments make no sense.
 	Invalid
-	// Refused means that the thing is there but will not have it (in use, exclusive, not empty).
-	Refused
+	// Rejected means that the thing is there but will not have it (in use, exclusive, not empty).
+	Rejected
 	// Unavailable means that the broker cannot do it now; the text says why.
 	Unavailable
 )
@@ -73,4 +82,142 @@ type AdminQueue struct {
 	VHost, Name         string
 	Durable, AutoDelete bool
 	Arguments           wire.Table
+}
+
+// adminError turns what a lower room answered into what an operator is told.
+func adminError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var mistake *amqperr.Error
+	if errors.As(err, &mistake) {
+		if mistake == nil {
+			return nil
+		}
+		_, text, _ := strings.Cut(mistake.Text, " - ")
+		kind := Rejected
+		switch mistake.Code {
+		case amqperr.NotFound:
+			kind = NotFound
+		case amqperr.InternalError:
+			kind = Unavailable
+		}
+		return &AdminError{kind, text}
+	}
+	if errors.Is(err, errTimedOut) {
+		return &AdminError{Unavailable, "no answer in time: the node waits for the disk, or is overloaded"}
+	}
+	return &AdminError{Unavailable, err.Error()}
+}
+
+func noVHost(name string) error {
+	return &AdminError{NotFound, fmt.Sprintf("Virtual host '%s' does not exist", name)}
+}
+
+// command has the catalog carry out a durable command of an operator.
+func (b *Broker) command(cmd []byte) (*catalog.Result, error) {
+	r, err := b.propose(cmd, true)
+	return r, adminError(err)
+}
+
+// AddUser adds a user.
+func (b *Broker) AddUser(name, password string) error {
+	_, err := b.command(catalog.AddUser(catalog.User{Name: name, Hash: auth.HashPassword(password), Algorithm: auth.Algorithm}))
+	return err
+}
+
+// ChangePassword gives a user a new password.
+func (b *Broker) ChangePassword(name, password string) error {
+	_, err := b.command(catalog.SetPassword(name, auth.HashPassword(password), auth.Algorithm))
+	return err
+}
+
+// DeleteUser removes a user with its permissions and closes its connections.
+func (b *Broker) DeleteUser(name string) error {
+	if _, err := b.command(catalog.DeleteUser(name)); err != nil {
+		return err
+	}
+	b.closeWhere(func(c *Conn) bool { return c.user.Name == name }, amqperr.UserDeleted(name))
+	return nil
+}
+
+// SetUserTags replaces the tags of a user.
+func (b *Broker) SetUserTags(name string, tags []string) error {
+	_, err := b.command(catalog.SetTags(name, tags))
+	return err
+}
+
+// SetPermissions says what a user may do in a vhost.
+func (b *Broker) SetPermissions(vhost, user, configure, write, read string) error {
+	for _, pattern := range []struct{ name, text string }{{"configure", configure}, {"write", write}, {"read", read}} {
+		if err := auth.CheckPattern(pattern.text); err != nil {
+			return &AdminError{Invalid, fmt.Sprintf("the %s pattern is not a regular expression: %v", pattern.name, err)}
+		}
+	}
+	_, err := b.command(catalog.SetPermissions(catalog.Permission{
+		User: user, VHost: vhost, Configure: configure, Write: write, Read: read,
+	}))
+	return err
+}
+
+// ClearPermissions takes away what a user may do in a vhost.
+func (b *Broker) ClearPermissions(vhost, user string) error {
+	_, err := b.command(catalog.ClearPermissions(user, vhost))
+	return err
+}
+
+// AuthenticateUser returns nil if the name and password fit.
+func (b *Broker) AuthenticateUser(name, password string) error {
+	u := b.view().User(name)
+	if u == nil || !auth.CheckPassword(u, password) {
+		return &AdminError{Rejected, fmt.Sprintf("user '%s' does not exist or has another password", name)}
+	}
+	return nil
+}
+
+// AddVHost adds a virtual host; one that is there is no error.
+func (b *Broker) AddVHost(name, description string, tags []string) error {
+	_, err := b.command(catalog.AddVHost(name, description, tags))
+	return err
+}
+
+// DeleteVHost removes a virtual host with all that is in it and closes its connections.
+func (b *Broker) DeleteVHost(name string) error {
+	_, err := await(b, func(done func(*catalog.Result, error)) {
+		b.remove(catalog.DeleteVHost(name), true, done)
+	})
+	if err != nil {
+		return adminError(err)
+	}
+	b.closeWhere(func(c *Conn) bool { return c.vhost == name }, amqperr.VHostDeleted(name))
+	return nil
+}
+
+// CloseConnection closes the connection with this name; reason is told to the client.
+func (b *Broker) CloseConnection(name, reason string) error {
+	if b.closeWhere(func(c *Conn) bool { return c.name == name }, amqperr.Forced(reason)) == 0 {
+		return &AdminError{NotFound, fmt.Sprintf("no connection '%s'", name)}
+	}
+	return nil
+}
+
+// CloseAllConnections closes all connections, or those of one vhost or user if given, and says how many.
+func (b *Broker) CloseAllConnections(vhost, user, reason string) int {
+	return b.closeWhere(func(c *Conn) bool {
+		return (vhost == "" || c.vhost == vhost) && (user == "" || c.user.Name == user)
+	}, amqperr.Forced(reason))
+}
+
+// Health returns nil, or what is wrong with the node in one sentence.
+func (b *Broker) Health() error {
+	b.mu.Lock()
+	closing := b.closing
+	b.mu.Unlock()
+	if closing != nil {
+		return &AdminError{Unavailable, "the node is stopping: " + closing.Text}
+	}
+	for _, a := range b.Alarms() {
+		return &AdminError{Unavailable, fmt.Sprintf("the %s alarm is on: %s", a.Kind, a.Reason)}
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"holdfast/internal/message"
 	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
+	"holdfast/internal/seglog"
 	"holdfast/internal/wire"
 )
 
@@ -18,6 +19,8 @@ type (
 	Delivery = queuehost.Delivery
 	// Consumer receives deliveries. Its methods run on shard workers and never block.
 	Consumer = queuehost.Consumer
+	// Reader is what one goroutine loads deliveries from the log with.
+	Reader = seglog.Reader
 	// Ticket hears what became of a publish. It runs on shard workers and never blocks.
 	Ticket = queuehost.Ticket
 	// Outcome is what became of a publish in one queue.
@@ -28,6 +31,21 @@ type (
 	Settlement = queue.Settlement
 	// Credit bounds what a connection may have in flight towards queues.
 	Credit = queuehost.Credit
+)
+
+// How a checkout ends.
+const (
+	Ack     = queue.Ack
+	Requeue = queue.Requeue
+	Discard = queue.Discard
+)
+
+// What became of a publish.
+const (
+	Accepted = queuehost.Accepted
+	Refused  = queuehost.Refused
+	Unknown  = queuehost.Unknown
+	Gone     = queuehost.Gone
 )
 
 // Control is how the broker reaches an open connection. Its methods may be

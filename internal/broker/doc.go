@@ -13,12 +13,14 @@
 // Map of the files:
 //
 //	api.go         what a session uses: Conn, requests, replies, callbacks
-//	admin.go       what the management side uses: users, vhosts, operations
-//	listing.go     rows of the listings and how they are gathered
+//	admin.go       what the management side uses: users, vhosts, connections
+//	admin_queue.go what the management side does with queues and messages
+//	listing.go     rows of the listings
+//	gather.go      how the rows are gathered
 //	explain.go     why a queue delivers nothing
 //	broker.go      the Broker, its options, start and stop
 //	login.go       who may log in, who may open which virtual host
-//	conn.go        the registry of open connections
+//	conn.go        the registry of open connections, their channels and exclusive queues
 //	permission.go  configure, write, read: which operation asks for which
 //	exchange.go    declare, delete and bind exchanges
 //	queue.go       declare, delete and purge queues

@@ -31,6 +31,8 @@ type QueueCounters struct {
 	Delivered   uint64 `json:"deliver_get"`
 	Acked       uint64 `json:"ack"`
 	Redelivered uint64 `json:"redeliver"`
+	Gets        uint64 `json:"get"`
+	GetsEmpty   uint64 `json:"get_empty"`
 }
 
 // ExchangeInfo is a row of the list of exchanges.

@@ -1,0 +1,176 @@
+package broker
+
+import (
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/auth"
+	"holdfast/internal/catalog"
+	"holdfast/internal/clock"
+	"holdfast/internal/config"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/seglog"
+)
+
+// Proposer puts a command of the catalog in order. done gets what the catalog
+// answered, *catalog.Result, or an error if the catalog is closed; with
+// waitStable it runs when the command is on disk, else when it is applied. It
+// runs on a shard worker and must not block.
+type Proposer interface {
+	Propose(cmd []byte, waitStable bool, done func(result any, err error))
+}
+
+// Options say what a Broker is built from.
+type Options struct {
+	Catalog  *catalog.Machine // read only through View
+	Commands Proposer
+	Queues   *queuehost.Registry
+	Settings *config.Settings
+	Clock    clock.Clock
+	Logger   *slog.Logger
+	// NewReader makes what one goroutine reads messages of the log with.
+	NewReader func() *seglog.Reader
+}
+
+// Broker is the whole broker as its clients know it. Its methods may be called
+// from any goroutine.
+type Broker struct {
+	catalog     *catalog.Machine
+	commands    Proposer
+	queues      *queuehost.Registry
+	auth        *auth.Authenticator
+	settings    *config.Settings
+	clock       clock.Clock
+	log         *slog.Logger
+	newReader   func() *seglog.Reader
+	incarnation catalog.Incarnation
+	counters    counters
+	collector   *collector
+	replies     replies
+
+	// mu guards the connections and the alarms. It is held while Control
+	// methods are called.
+	mu       sync.Mutex
+	conns    map[catalog.ConnID]*Conn
+	lastConn uint64
+	alarms   map[AlarmKind]Alarm
+	closing  *amqperr.Error // not nil: no new connections, and why
+
+	// queueMu orders the making and the dropping of queues against the
+	// catalog's view: under it, a queue that the view knows has a handle or
+	// gets one, and one that the view has lost gets none.
+	queueMu sync.Mutex
+
+	// going are the queues that are sealed and about to be deleted, each with
+	// what is closed when that has been decided.
+	goingMu sync.Mutex
+	going   map[catalog.QueueID]chan struct{}
+}
+
+// New returns a broker over a catalog and queues that have come up.
+func New(o Options) *Broker {
+	b := &Broker{
+		catalog:   o.Catalog,
+		commands:  o.Commands,
+		queues:    o.Queues,
+		auth:      auth.New(func(name string) *catalog.User { return o.Catalog.View().User(name) }, o.Settings.IsLoopbackUser),
+		settings:  o.Settings,
+		clock:     o.Clock,
+		log:       o.Logger,
+		newReader: o.NewReader,
+		conns:     make(map[catalog.ConnID]*Conn),
+		alarms:    make(map[AlarmKind]Alarm),
+		going:     make(map[catalog.QueueID]chan struct{}),
+	}
+	b.replies.queues = make(map[string]*replyQueue)
+	b.collector = newCollector(b)
+	return b
+}
+
+// Stop takes no further connections, tells those that are open that the broker
+// shuts down, and returns when they have closed or limit has passed.
+func (b *Broker) Stop(limit time.Duration) {
+	b.CloseConnections(amqperr.Shutdown(), limit)
+	b.collector.stop()
+}
+
+// NewReader returns what one goroutine loads deliveries with.
+func (b *Broker) NewReader() *Reader { return b.newReader() }
+
+// view is the catalog as it stands.
+func (b *Broker) view() *catalog.View { return b.catalog.View() }
+
+// answer is what a command or a queue said.
+type answer[T any] struct {
+	value T
+	err   error
+}
+
+// errTimedOut says that nobody answered within the bounded wait.
+var errTimedOut = errors.New("no answer in time")
+
+// await starts something that calls done later, and waits for it no longer
+// than the bounded time. What comes later is dropped.
+func await[T any](b *Broker, start func(done func(T, error))) (T, error) {
+	answered := make(chan answer[T], 1)
+	start(func(value T, err error) {
+		select {
+		case answered <- answer[T]{value, err}:
+		default:
+		}
+	})
+	select { // nearly always there is an answer before a timer would be worth it
+	case a := <-answered:
+		return a.value, a.err
+	default:
+	}
+	expired := make(chan struct{})
+	timer := b.clock.AfterFunc(b.settings.DeclareTimeout, func() { close(expired) })
+	defer timer.Stop()
+	select {
+	case a := <-answered:
+		return a.value, a.err
+	case <-expired:
+		var none T
+		return none, errTimedOut
+	}
+}
+
+// propose has the catalog carry out a command and waits for the answer.
+func (b *Broker) propose(cmd []byte, waitStable bool) (*catalog.Result, error) {
+	result, err := await(b, func(done func(any, error)) { b.commands.Propose(cmd, waitStable, done) })
+	if err != nil {
+		return nil, err
+	}
+	r := result.(*catalog.Result)
+	if r.Err != nil {
+		return r, r.Err
+	}
+	return r, nil
+}
+
+// clientError turns what a lower room answered into what a client is told.
+func (b *Broker) clientError(err error, operation string, kind amqperr.Kind, vhost, name string) *amqperr.Error {
+	if err == nil {
+		return nil
+	}
+	var told *amqperr.Error
+	switch {
+	case errors.As(err, &told):
+		return told
+	case errors.Is(err, errTimedOut):
+		return amqperr.TimedOut(operation, kind, vhost, name, b.settings.DeclareTimeout)
+	}
+	b.log.Error("request failed", "operation", operation, string(kind), name, "vhost", vhost, "error", err)
+	return amqperr.Internal(operation + ": " + err.Error())
+}
+
+// random returns 128 random bits.
+func random() (bits [16]byte) {
+	rand.Read(bits[:]) // never fails
+	return bits
+}

@@ -1,0 +1,212 @@
+package broker
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/catalog"
+	"holdfast/internal/seglog"
+)
+
+// remove has the catalog carry out a command that may take queues away, and
+// then drops those queues. done, if not nil, runs on any goroutine when they
+// are dropped, or with the error. It waits for nothing, so that the queues go
+// even when whoever asked has stopped waiting.
+func (b *Broker) remove(cmd []byte, waitStable bool, done func(*catalog.Result, error)) {
+	b.commands.Propose(cmd, waitStable, func(result any, err error) {
+		// On the catalog's worker: there may be very many queues, so not here.
+		go func() {
+			r, _ := result.(*catalog.Result)
+			if err == nil && r.Err != nil {
+				err = r.Err
+			}
+			if err != nil {
+				if done != nil {
+					done(r, err)
+				}
+				return
+			}
+			b.dropQueues(r.Removed.Queues, func() {
+				if done != nil {
+					done(r, nil)
+				}
+			})
+		}()
+	})
+}
+
+// dropQueues drops queues that the catalog has deleted and runs done after the last one.
+func (b *Broker) dropQueues(queues []*catalog.Queue, done func()) {
+	var left atomic.Int64
+	left.Store(int64(len(queues)) + 1)
+	one := func() {
+		if left.Add(-1) == 0 {
+			done()
+		}
+	}
+	for _, q := range queues {
+		id := seglog.GroupID(q.ID)
+		b.queueMu.Lock()
+		if b.queues.Get(id) == nil {
+			b.queueMu.Unlock()
+			one()
+			continue
+		}
+		b.queues.Drop(id, amqperr.NoQueue(q.VHost, q.Name), one)
+		b.queueMu.Unlock()
+	}
+	b.counters.queuesDeleted.Add(uint64(len(queues)))
+	one()
+}
+
+// deleteConnectionQueues deletes the exclusive queues of a connection that has
+// ended, however many, with one command.
+func (b *Broker) deleteConnectionQueues(conn catalog.ConnID, done func()) {
+	b.remove(catalog.DeleteConnectionQueues(conn), false, func(_ *catalog.Result, err error) {
+		if err != nil {
+			// The catalog is closed: the node's next incarnation removes them.
+			b.log.Warn("exclusive queues of a closed connection are still there", "error", err)
+		}
+		done()
+	})
+}
+
+// begin notes that a queue is sealed and will be deleted.
+func (b *Broker) begin(id catalog.QueueID) {
+	b.goingMu.Lock()
+	defer b.goingMu.Unlock()
+	if b.going[id] == nil {
+		b.going[id] = make(chan struct{})
+	}
+}
+
+// finish notes that a deletion has ended, one way or the other.
+func (b *Broker) finish(id catalog.QueueID) {
+	b.goingMu.Lock()
+	defer b.goingMu.Unlock()
+	if g := b.going[id]; g != nil {
+		delete(b.going, id)
+		close(g)
+	}
+}
+
+// isGoing reports whether the queue is being deleted.
+func (b *Broker) isGoing(id catalog.QueueID) bool {
+	b.goingMu.Lock()
+	defer b.goingMu.Unlock()
+	return b.going[id] != nil
+}
+
+// awaitGoing waits until the deletion of a queue has been decided, and reports
+// whether there was one under way.
+func (b *Broker) awaitGoing(id catalog.QueueID) (bool, error) {
+	b.goingMu.Lock()
+	going := b.going[id]
+	b.goingMu.Unlock()
+	if going == nil {
+		return false, nil
+	}
+	expired := make(chan struct{})
+	timer := b.clock.AfterFunc(b.settings.DeclareTimeout, func() { close(expired) })
+	defer timer.Stop()
+	select {
+	case <-going:
+		return true, nil
+	case <-expired:
+		return true, errTimedOut
+	}
+}
+
+// collector deletes auto-delete queues that have lost their last consumer.
+// Many at once, as when a node full of clients goes away, become few commands.
+type collector struct {
+	b       *Broker
+	mu      sync.Mutex
+	unused  []seglog.GroupID
+	running bool
+	stopped bool
+}
+
+func newCollector(b *Broker) *collector { return &collector{b: b} }
+
+// Unused says that a queue's last consumer has left. It runs on a shard worker.
+func (b *Broker) Unused(id seglog.GroupID) {
+	q := b.view().QueueByID(catalog.QueueID(id))
+	if q == nil || !q.AutoDelete {
+		return
+	}
+	c := b.collector
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unused = append(c.unused, id)
+	if !c.running && !c.stopped {
+		c.running = true
+		go c.run()
+	}
+}
+
+func (c *collector) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+}
+
+// run deletes what is unused until nothing is.
+func (c *collector) run() {
+	for {
+		c.mu.Lock()
+		ids := c.unused
+		c.unused = nil
+		if len(ids) == 0 || c.stopped {
+			c.running = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		c.collect(ids)
+	}
+}
+
+// collect seals those that are still unused and deletes them with one command.
+func (c *collector) collect(ids []seglog.GroupID) {
+	b := c.b
+	var (
+		mu     sync.Mutex
+		sealed []catalog.QueueID
+		wait   sync.WaitGroup
+	)
+	for _, id := range ids {
+		h := b.queues.Get(id)
+		if h == nil {
+			continue
+		}
+		wait.Add(1)
+		h.Seal(true, false, func(_ uint64, err error) {
+			if err == nil { // else a consumer came, or it is gone
+				b.begin(catalog.QueueID(id))
+				mu.Lock()
+				sealed = append(sealed, catalog.QueueID(id))
+				mu.Unlock()
+			}
+			wait.Done()
+		})
+	}
+	wait.Wait()
+	if len(sealed) == 0 {
+		return
+	}
+	wait.Add(1)
+	b.remove(catalog.DeleteQueues(sealed), false, func(_ *catalog.Result, err error) {
+		for _, id := range sealed {
+			if err != nil {
+				if h := b.queues.Get(seglog.GroupID(id)); h != nil {
+					h.Unseal()
+				}
+			}
+			b.finish(id)
+		}
+		wait.Done()
+	})
+	wait.Wait()
+}

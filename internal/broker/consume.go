@@ -1,0 +1,292 @@
+package broker
+
+import (
+	"sync/atomic"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/catalog"
+	"holdfast/internal/queue"
+	"holdfast/internal/queuehost"
+)
+
+// Unlimited is the credit of a consumer that is not counted.
+const Unlimited = queuehost.Unlimited
+
+// Subscription is a consumer attached to a queue, or a channel's getter of a
+// queue. Its methods may be called from any goroutine and never block; what
+// one goroutine does through it happens in that order.
+type Subscription struct {
+	conn    *Conn
+	handle  *queuehost.Handle
+	queue   catalog.QueueID
+	name    string
+	channel uint16
+	id      queue.ConsumerID // valid from state attached on
+	order   uint64
+	state   atomic.Uint32
+	replyTo string
+	replies *replyQueue
+}
+
+// The states of a Subscription.
+const (
+	attaching uint32 = iota // the queue has not answered yet
+	attached
+	ended // the wait was over, the queue refused, or it is detached
+)
+
+var subscriptionOrder atomic.Uint64
+
+// Queue is the name of the queue.
+func (s *Subscription) Queue() string { return s.name }
+
+// ReplyTo is the name by which replies reach a direct reply-to consumer, and
+// which publishes of its channel carry in place of the pseudo queue ReplyTo in
+// their reply_to property; "" for any other subscription.
+func (s *Subscription) ReplyTo() string { return s.replyTo }
+
+// Settle ends the checkouts of the deliveries in ranges. Ids unknown or
+// settled already are ignored. The slice is free after the call.
+func (s *Subscription) Settle(ranges []Range, how Settlement) { s.handle.Settle(s.id, ranges, how) }
+
+// Grant lets n more deliveries come. With drain, what is left of the credit
+// after the ready messages were delivered comes back as Consumer.Drained.
+func (s *Subscription) Grant(n uint32, drain bool) { s.handle.Credit(s.id, n, drain) }
+
+// Cancel stops deliveries; unacked messages stay with the channel, and Detach
+// must still follow. done, if not nil, runs on a shard worker after the last
+// delivery.
+func (s *Subscription) Cancel(done func()) {
+	if s.replies != nil {
+		s.Detach(done)
+		return
+	}
+	s.handle.Cancel(s.id, done)
+}
+
+// Detach ends the subscription: unacked messages go back to the queue. done,
+// if not nil, runs after that, on any goroutine.
+func (s *Subscription) Detach(done func()) {
+	s.conn.forget(s)
+	s.detach(done)
+}
+
+func (s *Subscription) detach(done func()) {
+	was := s.state.Swap(ended)
+	if s.replies != nil {
+		s.conn.b.dropReplies(s.replies)
+	}
+	if was == attaching {
+		// The queue has not answered yet; when it does, its callback sees the
+		// state and detaches. It holds no messages until then.
+		if done != nil {
+			done()
+		}
+		return
+	}
+	s.handle.Detach(s.id, done)
+}
+
+// detachAll detaches and runs done after the last one.
+func detachAll(all []*Subscription, done func()) {
+	if len(all) == 0 {
+		done()
+		return
+	}
+	var left atomic.Int64
+	left.Store(int64(len(all)))
+	for _, s := range all {
+		s.detach(func() {
+			if left.Add(-1) == 0 {
+				done()
+			}
+		})
+	}
+}
+
+// consumer is what a queue delivers to: the session's consumer, with the end
+// of the subscription noticed on the way.
+type consumer struct {
+	Consumer
+	s *Subscription
+}
+
+// Cancelled forgets the subscription and tells the session.
+func (c *consumer) Cancelled(reason error) {
+	c.s.conn.forget(c.s)
+	if c.s.state.Swap(ended) == attached {
+		c.Consumer.Cancelled(reason)
+	}
+}
+
+// remember keeps a subscription with its channel, to be detached with it; false: the connection has ended.
+func (c *Conn) remember(s *Subscription, getter bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return false
+	}
+	ch := c.channel(s.channel)
+	if getter {
+		if ch.getters == nil {
+			ch.getters = make(map[catalog.QueueID]*Subscription)
+		}
+		ch.getters[s.queue] = s
+		return true
+	}
+	if ch.subscriptions == nil {
+		ch.subscriptions = make(map[*Subscription]struct{})
+	}
+	ch.subscriptions[s] = struct{}{}
+	return true
+}
+
+func (c *Conn) forget(s *Subscription) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ch := c.channels[s.channel]
+	if ch == nil {
+		return
+	}
+	delete(ch.subscriptions, s)
+	if ch.getters[s.queue] == s {
+		delete(ch.getters, s.queue)
+	}
+	if ch.reply != nil && ch.reply == s.replies {
+		ch.reply = nil
+	}
+}
+
+// Consume attaches a consumer to a queue. The pseudo queue ReplyTo opens the
+// channel's direct reply-to consumer.
+func (c *Conn) Consume(r Consume) (*Subscription, *amqperr.Error) {
+	if r.Queue == ReplyTo {
+		return c.consumeReplies(r)
+	}
+	name := r.Queue
+	if err := c.mayRead(amqperr.Queue, name); err != nil {
+		return nil, err
+	}
+	q, h, err := c.use(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkConsumerArguments(q, r.Arguments); err != nil {
+		return nil, err
+	}
+	return c.attach(r, q, h, nil)
+}
+
+// attach attaches a consumer to a queue that has been found and may be used.
+func (c *Conn) attach(r Consume, q *catalog.Queue, h *queuehost.Handle, replies *replyQueue) (*Subscription, *amqperr.Error) {
+	s := &Subscription{
+		conn: c, handle: h, queue: q.ID, name: q.Name, channel: r.Channel,
+		order: subscriptionOrder.Add(1), replies: replies,
+	}
+	if replies != nil {
+		s.replyTo = replies.name
+	}
+	if !c.remember(s, false) {
+		return nil, amqperr.Shutdown()
+	}
+	spec := queuehost.ConsumerSpec{
+		Tag: r.Tag, Prefetch: r.Prefetch, NoAck: r.NoAck, Exclusive: r.Exclusive,
+		Credit: r.Credit, Wake: r.Wake,
+		Connection: c.ID(), Channel: r.Channel, Arguments: r.Arguments,
+	}
+	_, err := await(c.b, func(done func(struct{}, error)) {
+		h.Attach(spec, &consumer{r.Consumer, s}, func(id queue.ConsumerID, err error) {
+			s.id = id
+			switch {
+			case err != nil:
+				s.state.Store(ended)
+			case !s.state.CompareAndSwap(attaching, attached):
+				// The wait is over, or the channel was closed meanwhile.
+				h.Detach(id, nil)
+			case r.Started != nil:
+				r.Started(s)
+			}
+			done(struct{}{}, err)
+		})
+	})
+	if err == nil {
+		return s, nil
+	}
+	if err == errTimedOut && !s.state.CompareAndSwap(attaching, ended) {
+		return s, nil // it came at the last moment
+	}
+	c.forget(s)
+	return nil, c.b.clientError(err, "consume", amqperr.Queue, c.vhost, q.Name)
+}
+
+// Get fetches one message; ok is false if the queue has none ready.
+func (c *Conn) Get(r Get) (ok bool, err *amqperr.Error) {
+	if err := c.mayRead(amqperr.Queue, r.Queue); err != nil {
+		return false, err
+	}
+	q, h, err := c.use(r.Queue)
+	if err != nil {
+		return false, err
+	}
+	s, err := c.getter(r.Channel, q, h)
+	if err != nil {
+		return false, err
+	}
+	var over atomic.Bool // the wait is over, or the message has come: whoever is first
+	ok, e := await(c.b, func(done func(bool, error)) {
+		h.Get(s.id, r.NoAck, func(d Delivery, left uint64, ok bool, err error) {
+			if ok && err == nil {
+				if over.CompareAndSwap(false, true) {
+					r.Got(s, d, left)
+				} else {
+					s.giveBack(d)
+				}
+			}
+			done(ok, err)
+		})
+	})
+	if e == errTimedOut && !over.CompareAndSwap(false, true) {
+		return true, nil // it came at the last moment
+	}
+	return ok, c.b.clientError(e, "get", amqperr.Queue, c.vhost, q.Name)
+}
+
+// giveBack returns a message that came when nobody waited any more.
+func (s *Subscription) giveBack(d Delivery) {
+	if d.Load != nil {
+		d.Load.Drop()
+	}
+	if d.ID != 0 {
+		s.handle.Settle(s.id, []Range{{First: d.ID, Last: d.ID}}, queue.Requeue)
+	}
+}
+
+// getter returns the channel's getter of a queue.
+func (c *Conn) getter(channel uint16, q *catalog.Queue, h *queuehost.Handle) (*Subscription, *amqperr.Error) {
+	c.mu.Lock()
+	if ch := c.channels[channel]; ch != nil && ch.getters[q.ID] != nil {
+		s := ch.getters[q.ID]
+		c.mu.Unlock()
+		return s, nil
+	}
+	c.mu.Unlock()
+	s := &Subscription{
+		conn: c, handle: h, queue: q.ID, name: q.Name, channel: channel,
+		order: subscriptionOrder.Add(1),
+	}
+	s.state.Store(attached)
+	s.id = h.Getter(queuehost.ConsumerSpec{Connection: c.ID(), Channel: channel}, &consumer{noConsumer{}, s})
+	if !c.remember(s, true) {
+		h.Detach(s.id, nil)
+		return nil, amqperr.Shutdown()
+	}
+	return s, nil
+}
+
+// noConsumer is the session's side of a getter: it gets nothing by itself.
+type noConsumer struct{}
+
+func (noConsumer) Deliver([]Delivery) {}
+func (noConsumer) Cancelled(error)    {}
+func (noConsumer) Drained(uint32)     {}
+func (noConsumer) Wake()              {}

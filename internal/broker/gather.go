@@ -1,0 +1,234 @@
+package broker
+
+import (
+	"sort"
+
+	"holdfast/internal/catalog"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/seglog"
+	"holdfast/internal/wire"
+)
+
+// ListUsers lists the users by name.
+func (b *Broker) ListUsers() []User {
+	list := []User{}
+	for u := range b.view().Users().All() {
+		list = append(list, User{Name: u.Name, Tags: append([]string{}, u.Tags...)})
+	}
+	return list
+}
+
+// ListPermissions lists permissions by user and vhost, of one user or vhost if given.
+func (b *Broker) ListPermissions(vhost, user string) []Permission {
+	list := []Permission{}
+	for p := range b.view().Permissions().All() {
+		if (vhost == "" || p.VHost == vhost) && (user == "" || p.User == user) {
+			list = append(list, Permission{User: p.User, VHost: p.VHost, Configure: p.Configure, Write: p.Write, Read: p.Read})
+		}
+	}
+	return list
+}
+
+// ListVHosts lists the virtual hosts by name.
+func (b *Broker) ListVHosts() []VHost {
+	list := []VHost{}
+	for vh := range b.view().VHosts().All() {
+		list = append(list, VHost{Name: vh.Name, Description: vh.Description, Tags: append([]string{}, vh.Tags...)})
+	}
+	return list
+}
+
+// ListQueues lists the queues of a vhost by name: at most limit of them (0:
+// all) after the first skip, and how many there are in all.
+func (b *Broker) ListQueues(vhost string, skip, limit int) (list []QueueInfo, total int, err error) {
+	v := b.view()
+	if v.VHost(vhost) == nil {
+		return nil, 0, noVHost(vhost)
+	}
+	all := v.Queues(vhost)
+	list = []QueueInfo{}
+	for q := range all.From(skip) {
+		if limit > 0 && len(list) == limit {
+			break
+		}
+		list = append(list, b.queueInfo(q, b.queues.Get(seglog.GroupID(q.ID))))
+	}
+	return list, all.Len(), nil
+}
+
+// QueueInfo describes one queue.
+func (b *Broker) QueueInfo(vhost, name string) (QueueInfo, error) {
+	q, h, err := b.adminQueue(vhost, name)
+	if err != nil {
+		return QueueInfo{}, err
+	}
+	return b.queueInfo(q, h), nil
+}
+
+// queueInfo describes a queue without disturbing its worker.
+func (b *Broker) queueInfo(q *catalog.Queue, h *queuehost.Handle) QueueInfo {
+	info := QueueInfo{
+		Name: q.Name, VHost: q.VHost, Type: string(q.Type), ID: uint64(q.ID),
+		Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
+		Arguments: table(q.Args), State: "running",
+	}
+	if q.Owner != 0 {
+		info.Owner = b.connectionName(q.Owner)
+	}
+	if h == nil {
+		return info // declared this very moment: empty
+	}
+	if err := h.Unavailable(); err != nil {
+		info.State, info.Reason = "quarantined", err.Error()
+		return info
+	}
+	s := h.Stats()
+	info.MessagesReady, info.MessagesUnacknowledged = s.Ready, s.Unacked
+	info.Messages = s.Ready + s.Unacked
+	info.Counters = QueueCounters{
+		Published: s.Published, Delivered: s.Delivered, Acked: s.Acked, Redelivered: s.Redelivered,
+		Gets: s.Gets, GetsEmpty: s.GetsEmpty,
+	}
+	return info
+}
+
+// ListExchanges lists the exchanges of a vhost by name, the default exchange first.
+func (b *Broker) ListExchanges(vhost string) ([]ExchangeInfo, error) {
+	v := b.view()
+	if v.VHost(vhost) == nil {
+		return nil, noVHost(vhost)
+	}
+	list := []ExchangeInfo{}
+	for x := range v.Exchanges(vhost).All() {
+		list = append(list, ExchangeInfo{
+			Name: x.Name, VHost: x.VHost, Type: string(x.Type), Durable: x.Durable,
+			AutoDelete: x.AutoDelete, Internal: x.Internal, Arguments: table(x.Args),
+		})
+	}
+	return list, nil
+}
+
+// ListBindings lists the bindings of a vhost, those of the default exchange first.
+func (b *Broker) ListBindings(vhost string) ([]BindingInfo, error) {
+	v := b.view()
+	if v.VHost(vhost) == nil {
+		return nil, noVHost(vhost)
+	}
+	list := []BindingInfo{}
+	for q := range v.Queues(vhost).All() {
+		list = append(list, bindingInfo(q.DefaultBinding()))
+	}
+	for bd := range v.Bindings(vhost).All() {
+		list = append(list, bindingInfo(bd))
+	}
+	return list, nil
+}
+
+func bindingInfo(b *catalog.Binding) BindingInfo {
+	return BindingInfo{
+		VHost: b.VHost, Source: b.Source, Destination: b.Destination,
+		DestinationKind: b.Kind.String(), RoutingKey: b.Key, Arguments: table(b.Args),
+	}
+}
+
+// bindingsTo counts the bindings that lead to a queue, that of the default exchange apart.
+func (b *Broker) bindingsTo(vhost, queue string) int {
+	return b.view().BindingsTo(vhost, catalog.KindQueue, queue).Len()
+}
+
+// open returns the open connections in the order in which they were opened.
+func (b *Broker) open() []*Conn {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := make([]*Conn, 0, len(b.conns))
+	for _, c := range b.conns {
+		list = append(list, c)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].id < list[j].id })
+	return list
+}
+
+// ListConnections lists the open connections by age.
+func (b *Broker) ListConnections() []ConnectionInfo {
+	list := []ConnectionInfo{}
+	for _, c := range b.open() {
+		info := c.control.Info()
+		info.ID, info.Name, info.User, info.VHost = c.ID(), c.name, c.user.Name, c.vhost
+		list = append(list, info)
+	}
+	return list
+}
+
+// ListChannels lists the open channels, by the age of their connections and their numbers.
+func (b *Broker) ListChannels() []ChannelInfo {
+	list := []ChannelInfo{}
+	for _, c := range b.open() {
+		channels := c.control.Channels()
+		sort.Slice(channels, func(i, j int) bool { return channels[i].Number < channels[j].Number })
+		for _, info := range channels {
+			info.Connection, info.User, info.VHost = c.name, c.user.Name, c.vhost
+			list = append(list, info)
+		}
+	}
+	return list
+}
+
+// ListConsumers lists the consumers of a vhost by queue.
+func (b *Broker) ListConsumers(vhost string) ([]ConsumerInfo, error) {
+	v := b.view()
+	if v.VHost(vhost) == nil {
+		return nil, noVHost(vhost)
+	}
+	list := []ConsumerInfo{}
+	for q := range v.Queues(vhost).All() {
+		h := b.queues.Get(seglog.GroupID(q.ID))
+		if h == nil || h.Unavailable() != nil || h.Stats().Consumers == 0 {
+			continue
+		}
+		of, err := await(b, func(done func([]queuehost.ConsumerInfo, error)) {
+			h.Consumers(func(l []queuehost.ConsumerInfo) { done(l, nil) })
+		})
+		if err != nil {
+			return nil, &AdminError{Unavailable, "queue '" + q.Name + "' gives no answer"}
+		}
+		for _, c := range of {
+			if c.Spec.Tag == "" {
+				continue // a channel's getter
+			}
+			list = append(list, ConsumerInfo{
+				VHost: vhost, Queue: q.Name, Connection: b.connectionName(catalog.ConnID(c.Spec.Connection)), Channel: int(c.Spec.Channel),
+				Tag: c.Spec.Tag, AckRequired: !c.Spec.NoAck, Exclusive: c.Spec.Exclusive,
+				Prefetch: c.Spec.Prefetch, Unacked: c.Unacked, Active: c.Active, Arguments: table(c.Spec.Arguments),
+			})
+		}
+	}
+	return list, nil
+}
+
+// ListOrphans lists the groups of the log that the catalog does not know.
+func (b *Broker) ListOrphans() []OrphanInfo {
+	list := []OrphanInfo{}
+	for _, o := range b.queues.Orphans() {
+		list = append(list, OrphanInfo{Group: uint64(o.ID), Reason: o.Reason})
+	}
+	return list
+}
+
+// connectionName is the name of an open connection, or "" if it has gone.
+func (b *Broker) connectionName(id catalog.ConnID) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c := b.conns[id]; c != nil {
+		return c.name
+	}
+	return ""
+}
+
+// table is a table as JSON can write it.
+func table(t wire.Table) map[string]any {
+	m := t.Map()
+	if m == nil {
+		return map[string]any{}
+	}
+	return m
+}

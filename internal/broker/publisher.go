@@ -1,0 +1,348 @@
+package broker
+
+import (
+	"strconv"
+	"strings"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/catalog"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/seglog"
+	"holdfast/internal/wire"
+)
+
+// Bounds of what a publisher remembers. Beyond them it forgets all and starts anew.
+const (
+	maxRoutes = 4096
+	maxSlots  = 4096
+)
+
+// Publisher is the publishing side of one channel. It remembers the permissions
+// and routes of what the channel publishes to, as long as the catalog does not
+// change under them, so that an ordinary publish costs two map look-ups and no
+// allocation. It belongs to one goroutine.
+type Publisher struct {
+	c          *Conn
+	view       *catalog.View // what is remembered holds in it
+	generation uint64        // of the vhost, for routes
+	permission *catalog.Permission
+	exchanges  map[string]*target
+	last       *target
+	routes     int // remembered in all targets
+
+	slots map[seglog.GroupID]*slot
+	dirty []*slot
+	lined int // messages lined up, once per queue
+
+	// For one call of Route.
+	properties  wire.Properties
+	usedHeaders bool
+	headers     func() wire.Table
+	found       []catalog.QueueID
+	loose       route // a route that is not remembered
+
+	published, routed, dropped uint64 // since the last Flush
+}
+
+// target is an exchange the channel may publish to.
+type target struct {
+	name     string
+	exchange *catalog.Exchange // nil for the default exchange
+	routes   map[string]*route
+	lastKey  string
+	last     *route
+}
+
+// route is the queues that one exchange and key lead to.
+type route struct{ slots []*slot }
+
+// slot lines up what is to go to one queue.
+type slot struct {
+	handle    *queuehost.Handle
+	publishes []queuehost.Publish
+}
+
+// Route is where one publish goes. It is valid until the next call of
+// Publisher.Route or Publisher.Flush.
+type Route struct {
+	slots      []*slot
+	properties wire.Properties
+}
+
+// Queues is the number of queues that will get the message: the number of
+// times its Ticket hears an outcome. 0: unroutable.
+func (r *Route) Queues() int { return len(r.slots) }
+
+// Properties are what to store with the message: the publish's own, or a copy
+// without the BCC header.
+func (r *Route) Properties() wire.Properties { return r.properties }
+
+// Publisher returns a new publishing side for one channel.
+func (c *Conn) Publisher() *Publisher {
+	p := &Publisher{c: c}
+	p.headers = func() wire.Table {
+		p.usedHeaders = true
+		return p.properties.Headers()
+	}
+	return p
+}
+
+// Route checks a publish and finds its queues: write permission, exchange (404,
+// 403 for an internal one), user_id (406), CC and BCC headers. The arguments
+// are borrowed; what the route says of the properties borrows from them.
+func (p *Publisher) Route(exchange, key []byte, properties wire.Properties) (Route, *amqperr.Error) {
+	if v := p.c.b.view(); v != p.view {
+		p.renew(v)
+	}
+	t, err := p.target(exchange)
+	if err != nil {
+		return Route{}, err
+	}
+	const examined = 1<<wire.UserID | 1<<wire.Expiration | 1<<wire.Headers
+	if properties.Flags()&examined != 0 {
+		return p.routeExamined(t, key, properties)
+	}
+	r := t.last
+	if r == nil || string(key) != t.lastKey {
+		r = p.route(t, key, properties)
+	}
+	return Route{r.slots, properties}, nil
+}
+
+// renew takes a changed catalog, and forgets what the change may have made wrong.
+func (p *Publisher) renew(v *catalog.View) {
+	p.view = v
+	var generation uint64
+	if vh := v.VHost(p.c.vhost); vh != nil {
+		generation = vh.Generation()
+	}
+	permission := v.Permission(p.c.user.Name, p.c.vhost)
+	if generation == p.generation && permission == p.permission {
+		return
+	}
+	p.generation, p.permission = generation, permission
+	p.exchanges, p.last, p.routes = nil, nil, 0
+	if len(p.slots) > maxSlots && len(p.dirty) == 0 {
+		p.slots = nil
+	}
+}
+
+// target finds the exchange and checks that the user may publish to it.
+func (p *Publisher) target(exchange []byte) (*target, *amqperr.Error) {
+	if t := p.last; t != nil && t.name == string(exchange) {
+		return t, nil
+	}
+	if t := p.exchanges[string(exchange)]; t != nil {
+		p.last = t
+		return t, nil
+	}
+	c := p.c
+	t := &target{name: string(exchange)}
+	if err := c.mayWrite(amqperr.Exchange, t.name); err != nil {
+		return nil, err
+	}
+	if t.name != "" {
+		t.exchange = p.view.Exchange(c.vhost, t.name)
+		if t.exchange == nil {
+			return nil, amqperr.NoExchange(c.vhost, t.name)
+		}
+		if t.exchange.Internal {
+			return nil, amqperr.InternalExchange(c.vhost, t.name)
+		}
+	}
+	if p.exchanges == nil {
+		p.exchanges = make(map[string]*target)
+	}
+	p.exchanges[t.name] = t
+	p.last = t
+	return t, nil
+}
+
+// route finds the queues of a key, and remembers them unless they depend on headers.
+func (p *Publisher) route(t *target, key []byte, properties wire.Properties) *route {
+	if r := t.routes[string(key)]; r != nil {
+		t.last, t.lastKey = r, string(key)
+		return r
+	}
+	p.properties, p.usedHeaders = properties, false
+	name := string(key)
+	p.loose.slots = p.find(p.loose.slots[:0], t, name)
+	p.properties = nil
+	if p.usedHeaders {
+		return &p.loose
+	}
+	if t.exchange == nil && isReplyName(key) {
+		return &p.loose // comes and goes without the catalog's knowledge
+	}
+	if p.routes >= maxRoutes {
+		p.exchanges, p.routes = map[string]*target{t.name: t}, 0
+		t.routes = nil
+	}
+	r := &route{slots: append([]*slot(nil), p.loose.slots...)}
+	if t.routes == nil {
+		t.routes = make(map[string]*route)
+	}
+	t.routes[name] = r
+	t.last, t.lastKey = r, name
+	p.routes++
+	return r
+}
+
+// find appends the slots of the queues that t and key lead to.
+func (p *Publisher) find(dst []*slot, t *target, key string) []*slot {
+	b, vhost := p.c.b, p.c.vhost
+	if t.exchange == nil {
+		if q := p.view.Queue(vhost, key); q != nil {
+			if h := b.handle(q); h != nil {
+				return append(dst, p.slot(h))
+			}
+		} else if h := b.replyHandle(vhost, key); h != nil {
+			return append(dst, p.slot(h))
+		}
+		return dst
+	}
+	p.found = p.view.Route(t.exchange, key, p.headers, p.found[:0])
+	for _, id := range p.found {
+		if h := b.handleByID(p.view, id); h != nil {
+			dst = append(dst, p.slot(h))
+		}
+	}
+	return dst
+}
+
+func (p *Publisher) slot(h *queuehost.Handle) *slot {
+	if s := p.slots[h.ID()]; s != nil {
+		return s
+	}
+	if p.slots == nil {
+		p.slots = make(map[seglog.GroupID]*slot)
+	}
+	s := &slot{handle: h}
+	p.slots[h.ID()] = s
+	return s
+}
+
+// routeExamined is Route for a publish with properties that mean something to the broker.
+func (p *Publisher) routeExamined(t *target, key []byte, properties wire.Properties) (Route, *amqperr.Error) {
+	if id := properties.Bytes(wire.UserID); id != nil && string(id) != p.c.user.Name && !p.c.user.HasTag("impersonator") {
+		return Route{}, amqperr.UserIDMismatch(string(id), p.c.user.Name)
+	}
+	if e := properties.Bytes(wire.Expiration); e != nil {
+		if err := checkExpiration(string(e)); err != nil {
+			return Route{}, err
+		}
+	}
+	headers := properties.Headers()
+	cc, hasCC := headers.Get("CC")
+	bcc, hasBCC := headers.Get("BCC")
+	r := p.route(t, key, properties)
+	if !hasCC && !hasBCC {
+		return Route{r.slots, properties}, nil
+	}
+	return p.routeCopies(t, r, properties, cc, bcc)
+}
+
+// routeCopies adds the queues of the further keys in the CC and BCC headers, each queue once.
+func (p *Publisher) routeCopies(t *target, r *route, properties wire.Properties, cc, bcc wire.Value) (Route, *amqperr.Error) {
+	all := append([]*slot(nil), r.slots...)
+	seen := make(map[*slot]struct{}, len(all))
+	for _, s := range all {
+		seen[s] = struct{}{}
+	}
+	for _, header := range []struct {
+		name  string
+		value wire.Value
+	}{{"CC", cc}, {"BCC", bcc}} {
+		if header.value.IsZero() {
+			continue
+		}
+		if header.value.TypeName() != "array" {
+			return Route{}, amqperr.InvalidCopies(header.name)
+		}
+		for v := range header.value.Array() {
+			further, ok := v.Bytes()
+			if !ok || v.Kind != 'S' {
+				continue // as RabbitMQ does: only strings are keys
+			}
+			for _, s := range p.route(t, further, properties).slots {
+				if _, have := seen[s]; !have {
+					seen[s] = struct{}{}
+					all = append(all, s)
+				}
+			}
+		}
+	}
+	if !bcc.IsZero() {
+		kept := wire.Table{}
+		for name, v := range properties.Headers().All() {
+			if name != "BCC" {
+				kept = kept.AppendValue(name, v)
+			}
+		}
+		properties = properties.WithHeaders(kept)
+	}
+	return Route{all, properties}, nil
+}
+
+// checkExpiration checks a message's expiration: milliseconds, at most ten years, as text.
+func checkExpiration(text string) *amqperr.Error {
+	const most = 315_360_000_000 // ten years
+	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 63)
+	if err != nil {
+		return amqperr.InvalidExpiration(text, "not a number of milliseconds")
+	}
+	if n > most {
+		return amqperr.InvalidExpiration(text, "longer than ten years")
+	}
+	return nil
+}
+
+// Publish lines m up for the queues of r. Nothing is handed on before Flush.
+func (p *Publisher) Publish(r Route, m Publish) {
+	p.published++
+	if len(r.slots) == 0 {
+		p.dropped++
+		return
+	}
+	q := queuehost.Publish{
+		Message: m.Message, Persistent: m.Persistent, Ticket: m.Ticket, Seq: m.Seq, Credit: p.c.credit,
+	}
+	for _, s := range r.slots {
+		if len(s.publishes) == 0 {
+			p.dirty = append(p.dirty, s)
+		}
+		s.publishes = append(s.publishes, q)
+	}
+	p.lined += len(r.slots)
+	p.routed += uint64(len(r.slots))
+}
+
+// Returned notes that an unroutable message went back to its publisher.
+func (p *Publisher) Returned() {
+	p.published++
+	p.c.b.counters.unroutableReturned.Add(1)
+}
+
+// Pending is the number of messages, counted once per queue, waiting for Flush.
+func (p *Publisher) Pending() int { return p.lined }
+
+// Flush hands on what was lined up, one put per queue. It never waits.
+func (p *Publisher) Flush() {
+	if p.published != 0 {
+		n := &p.c.b.counters
+		n.published.Add(p.published)
+		n.routed.Add(p.routed)
+		if p.dropped != 0 {
+			n.unroutableDropped.Add(p.dropped)
+		}
+		p.published, p.routed, p.dropped = 0, 0, 0
+	}
+	for i, s := range p.dirty {
+		s.handle.Publish(s.publishes)
+		clear(s.publishes) // the messages belong to the queue now
+		s.publishes = s.publishes[:0]
+		p.dirty[i] = nil
+	}
+	p.dirty = p.dirty[:0]
+	p.lined = 0
+}

@@ -1,0 +1,240 @@
+package broker
+
+import (
+	"strings"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/catalog"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/seglog"
+)
+
+// find returns the queue of this name and its handle; 404 if it is not there
+// or cannot serve. It does not look at permissions or owners.
+func (b *Broker) find(vhost, name string) (*catalog.Queue, *queuehost.Handle, *amqperr.Error) {
+	q := b.view().Queue(vhost, name)
+	if q == nil {
+		return nil, nil, amqperr.NoQueue(vhost, name)
+	}
+	h := b.handle(q)
+	if h == nil {
+		return nil, nil, amqperr.NoQueue(vhost, name)
+	}
+	if err := h.Unavailable(); err != nil {
+		return nil, nil, b.clientError(err, "use", amqperr.Queue, vhost, name)
+	}
+	return q, h, nil
+}
+
+// use is find for an operation of this connection: 405 for an exclusive queue of another one.
+func (c *Conn) use(name string) (*catalog.Queue, *queuehost.Handle, *amqperr.Error) {
+	q := c.b.view().Queue(c.vhost, name)
+	if q != nil && q.Exclusive && q.Owner != c.id {
+		return nil, nil, amqperr.QueueLocked(c.vhost, name)
+	}
+	return c.b.find(c.vhost, name)
+}
+
+// handle returns the running queue behind a definition. A queue appears in the
+// catalog's view before whoever declared it has made it run; so whoever meets
+// it first does. It returns nil for a queue that has been deleted meanwhile.
+func (b *Broker) handle(q *catalog.Queue) *queuehost.Handle {
+	if h := b.queues.Get(seglog.GroupID(q.ID)); h != nil {
+		return h
+	}
+	b.queueMu.Lock()
+	defer b.queueMu.Unlock()
+	if b.view().QueueByID(q.ID) == nil {
+		return nil
+	}
+	h, err := b.queues.Create(QueueDef(q))
+	if err != nil {
+		b.log.Error("queue cannot be made", "queue", q.Name, "vhost", q.VHost, "error", err)
+		return nil
+	}
+	return h
+}
+
+// handleByID is handle for a queue that a route of v leads to.
+func (b *Broker) handleByID(v *catalog.View, id catalog.QueueID) *queuehost.Handle {
+	if h := b.queues.Get(seglog.GroupID(id)); h != nil {
+		return h
+	}
+	if q := v.QueueByID(id); q != nil {
+		return b.handle(q)
+	}
+	return nil
+}
+
+// QueueDef is a queue of the catalog as queuehost wants it.
+func QueueDef(q *catalog.Queue) queuehost.QueueDef {
+	return queuehost.QueueDef{
+		ID: seglog.GroupID(q.ID), VHost: q.VHost, Name: q.Name,
+		Durable: q.Durable, Exclusive: q.Exclusive, AutoDelete: q.AutoDelete, Args: q.Args,
+	}
+}
+
+// DeclareQueue declares a queue or checks that it is there.
+func (c *Conn) DeclareQueue(r DeclareQueue) (DeclaredQueue, *amqperr.Error) {
+	name := catalog.CleanName(r.Name)
+	if strings.HasPrefix(name, ReplyTo) {
+		return c.declareReplies(name)
+	}
+	if r.Passive {
+		return c.passiveQueue(name)
+	}
+	d := catalog.QueueDecl{
+		VHost: c.vhost, Name: name,
+		Durable: r.Durable, AutoDelete: r.AutoDelete, Exclusive: r.Exclusive,
+		Args: r.Arguments, Conn: c.id, User: c.user.Name,
+	}
+	if name == "" {
+		made, err := catalog.ServerName(c.vhost, r.Arguments, random())
+		if err != nil {
+			return DeclaredQueue{}, err
+		}
+		d.Name, d.ServerNamed = made, true
+	} else if strings.HasPrefix(name, "amq.") {
+		return DeclaredQueue{}, amqperr.ReservedName(amqperr.Queue, c.vhost, name)
+	}
+	if err := c.mayConfigure(amqperr.Queue, d.Name); err != nil {
+		return DeclaredQueue{}, err
+	}
+	if d.Exclusive {
+		if !c.beginExclusive() {
+			return DeclaredQueue{}, amqperr.Shutdown()
+		}
+		defer c.endExclusive()
+	}
+	return c.b.declareQueue(d)
+}
+
+// declareQueue answers a declare from the view where the queue exists, and has
+// the catalog make it where it does not.
+func (b *Broker) declareQueue(d catalog.QueueDecl) (DeclaredQueue, *amqperr.Error) {
+	fail := func(err error) (DeclaredQueue, *amqperr.Error) {
+		return DeclaredQueue{}, b.clientError(err, "declare", amqperr.Queue, d.VHost, d.Name)
+	}
+	for {
+		q, e := b.view().DeclaredQueue(&d)
+		if e != nil {
+			return DeclaredQueue{}, e
+		}
+		if q == nil {
+			result, err := b.propose(catalog.DeclareQueue(d), d.Durable && !d.Exclusive)
+			if err != nil {
+				return fail(err)
+			}
+			q = result.Queue
+			if result.Created {
+				b.counters.queuesDeclared.Add(1)
+			}
+		}
+		// A queue that is sealed is as good as deleted: wait until it is, and declare anew.
+		if going, err := b.awaitGoing(q.ID); err != nil {
+			return fail(err)
+		} else if going {
+			continue
+		}
+		h := b.handle(q)
+		if h == nil {
+			if b.view().QueueByID(q.ID) == nil {
+				continue // deleted in between
+			}
+			return DeclaredQueue{}, amqperr.QueueUnavailable(d.VHost, d.Name, "it could not be made")
+		}
+		return b.declared(q, h)
+	}
+}
+
+func (b *Broker) declared(q *catalog.Queue, h *queuehost.Handle) (DeclaredQueue, *amqperr.Error) {
+	if err := h.Unavailable(); err != nil {
+		return DeclaredQueue{}, b.clientError(err, "declare", amqperr.Queue, q.VHost, q.Name)
+	}
+	s := h.Stats()
+	return DeclaredQueue{Name: q.Name, Messages: s.Ready, Consumers: s.Consumers}, nil
+}
+
+// passiveQueue checks that a queue is there.
+func (c *Conn) passiveQueue(name string) (DeclaredQueue, *amqperr.Error) {
+	if err := c.mayAnything(amqperr.Queue, name); err != nil {
+		return DeclaredQueue{}, err
+	}
+	q, h, err := c.use(name)
+	if err != nil {
+		return DeclaredQueue{}, err
+	}
+	return c.b.declared(q, h)
+}
+
+// DeleteQueue deletes a queue and says how many ready messages went with it; a
+// missing one is no error.
+func (c *Conn) DeleteQueue(r DeleteQueue) (messages uint64, err *amqperr.Error) {
+	name := catalog.CleanName(r.Name)
+	if err := c.mayConfigure(amqperr.Queue, name); err != nil {
+		return 0, err
+	}
+	if c.b.view().Queue(c.vhost, name) == nil {
+		return 0, nil
+	}
+	q, h, err := c.use(name)
+	if err != nil {
+		return 0, err
+	}
+	return c.b.deleteQueue(q, h, r.IfUnused, r.IfEmpty)
+}
+
+// deleteQueue seals a queue, has the catalog delete it, and drops it.
+func (b *Broker) deleteQueue(q *catalog.Queue, h *queuehost.Handle, ifUnused, ifEmpty bool) (uint64, *amqperr.Error) {
+	fail := func(err error) (uint64, *amqperr.Error) {
+		return 0, b.clientError(err, "delete", amqperr.Queue, q.VHost, q.Name)
+	}
+	// If somebody else is deleting it, their success is ours, with nothing left to count.
+	if going, err := b.awaitGoing(q.ID); err != nil {
+		return fail(err)
+	} else if going && b.view().QueueByID(q.ID) == nil {
+		return 0, nil
+	}
+	messages, err := await(b, func(done func(uint64, error)) {
+		h.Seal(ifUnused, ifEmpty, func(n uint64, err error) {
+			if err == nil {
+				b.begin(q.ID)
+			}
+			done(n, err)
+		})
+	})
+	if err != nil {
+		return fail(err)
+	}
+	// Waiting for the drop as well puts the consumers' cancels before the answer.
+	_, err = await(b, func(done func(*catalog.Result, error)) {
+		b.remove(catalog.DeleteQueues([]catalog.QueueID{q.ID}), q.Durable, func(r *catalog.Result, err error) {
+			if err != nil {
+				h.Unseal()
+			}
+			b.finish(q.ID)
+			done(r, err)
+		})
+	})
+	if err != nil {
+		return fail(err)
+	}
+	return messages, nil
+}
+
+// PurgeQueue removes the ready messages of a queue and says how many.
+func (c *Conn) PurgeQueue(name string) (messages uint64, err *amqperr.Error) {
+	if err := c.mayRead(amqperr.Queue, name); err != nil {
+		return 0, err
+	}
+	q, h, err := c.use(name)
+	if err != nil {
+		return 0, err
+	}
+	return c.b.purgeQueue(q, h)
+}
+
+func (b *Broker) purgeQueue(q *catalog.Queue, h *queuehost.Handle) (uint64, *amqperr.Error) {
+	n, err := await(b, func(done func(uint64, error)) { h.Purge(done) })
+	return n, b.clientError(err, "purge", amqperr.Queue, q.VHost, q.Name)
+}

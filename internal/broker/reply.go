@@ -1,0 +1,106 @@
+package broker
+
+import (
+	"encoding/base64"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/catalog"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/seglog"
+)
+
+// ReplyTo is the pseudo queue of direct reply-to. Consuming from it gives the
+// channel a name of its own, Subscription.ReplyTo, under which replies reach
+// it through the default exchange; a publish whose reply_to is the pseudo
+// queue carries that name instead, or is refused with
+// amqperr.ReplyConsumerMissing where the channel has no such consumer.
+const ReplyTo = "amq.rabbitmq.reply-to"
+
+// firstReplyQueue is the first id of the queues behind reply-to consumers. The
+// catalog counts its ids up from 1 and never gets there.
+const firstReplyQueue = 1 << 62
+
+// replies are the direct reply-to consumers. Each is backed by a queue of its
+// own that the catalog does not know: it is there for one channel only, keeps
+// nothing on disk, and gets its deliveries by the same credit as any other.
+type replies struct {
+	last   atomic.Uint64
+	mu     sync.RWMutex
+	queues map[string]*replyQueue
+}
+
+// replyQueue is the queue behind one channel's direct reply-to consumer.
+type replyQueue struct {
+	name   string
+	handle *queuehost.Handle
+}
+
+// consumeReplies opens a channel's direct reply-to consumer.
+func (c *Conn) consumeReplies(r Consume) (*Subscription, *amqperr.Error) {
+	if !r.NoAck {
+		return nil, amqperr.ReplyConsumerAcks()
+	}
+	c.mu.Lock()
+	if c.channel(r.Channel).reply != nil {
+		c.mu.Unlock()
+		return nil, amqperr.ReplyConsumerExists()
+	}
+	bits := random()
+	b := c.b
+	id := firstReplyQueue + b.replies.last.Add(1)
+	reply := &replyQueue{name: ReplyTo + "." + base64.RawURLEncoding.EncodeToString(bits[:])}
+	c.channel(r.Channel).reply = reply
+	c.mu.Unlock()
+
+	h, err := b.queues.Create(queuehost.QueueDef{ID: seglog.GroupID(id), VHost: c.vhost, Name: reply.name, Exclusive: true})
+	if err != nil {
+		return nil, b.clientError(err, "consume", amqperr.Queue, c.vhost, ReplyTo)
+	}
+	reply.handle = h
+	b.replies.mu.Lock()
+	b.replies.queues[reply.name] = reply
+	b.replies.mu.Unlock()
+	s, e := c.attach(r, &catalog.Queue{ID: catalog.QueueID(id), VHost: c.vhost, Name: reply.name}, h, reply)
+	if e != nil {
+		b.dropReplies(reply)
+	}
+	return s, e
+}
+
+// dropReplies ends a direct reply-to consumer's queue; what is in it goes with it.
+func (b *Broker) dropReplies(reply *replyQueue) {
+	b.replies.mu.Lock()
+	known := b.replies.queues[reply.name] == reply
+	delete(b.replies.queues, reply.name)
+	b.replies.mu.Unlock()
+	if known {
+		b.queues.Drop(reply.handle.ID(), amqperr.NoQueue("", reply.name), nil)
+	}
+}
+
+// replyHandle returns the queue behind a direct reply-to name, or nil.
+func (b *Broker) replyHandle(vhost, name string) *queuehost.Handle {
+	b.replies.mu.RLock()
+	defer b.replies.mu.RUnlock()
+	if r := b.replies.queues[name]; r != nil && r.handle.Def().VHost == vhost {
+		return r.handle
+	}
+	return nil
+}
+
+// declareReplies answers a declare of a direct reply-to name: the pseudo queue
+// itself is always there, the name of a consumer as long as that is.
+func (c *Conn) declareReplies(name string) (DeclaredQueue, *amqperr.Error) {
+	if name != ReplyTo && c.b.replyHandle(c.vhost, name) == nil {
+		return DeclaredQueue{}, amqperr.NoQueue(c.vhost, name)
+	}
+	return DeclaredQueue{Name: name, Consumers: 1}, nil
+}
+
+// isReplyName reports whether a routing key of the default exchange may be a direct reply-to name.
+func isReplyName(key []byte) bool {
+	return len(key) > len(ReplyTo) && strings.HasPrefix(string(key), ReplyTo) && key[len(ReplyTo)] == '.'
+}

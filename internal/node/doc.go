@@ -1,0 +1,18 @@
+// Package node puts the rooms together into one running broker: it locks the
+// data folder, opens the log, brings catalog and queues back, serves clients,
+// and stops in an order that loses nothing. It is the only place that knows
+// every room, and it decides nothing that a room could decide.
+//
+// It never looks inside a message, a record or a frame.
+//
+// Map of the files:
+//
+//	node.go      Options, Start: the order of coming up
+//	stop.go      Stop and fail-stop: the order of going down
+//	identity.go  the data folder: its lock, who it belongs to, incarnations
+//	reconcile.go what the catalog says against what the log holds
+//	listen.go    listeners, TLS, certificates that change
+//	memory.go    how much memory there is
+//	watch.go     memory and disk marks
+//	report.go    what is said at the start
+package node

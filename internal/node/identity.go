@@ -1,0 +1,126 @@
+package node
+
+import (
+	"crypto/rand"
+	"encoding/base32"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+
+	"holdfast/internal/vfs"
+)
+
+// The names in the data folder that are the node's own.
+const (
+	lockName     = "lock"
+	identityName = "identity.json"
+	logDir       = "log"
+)
+
+// formatVersion is the version of the data folder's layout. A later one is not opened.
+const formatVersion = 1
+
+// identity says whose data folder this is. A node is who its folder says it
+// is: neither the machine's name nor an address matters.
+type identity struct {
+	Format int    `json:"format"`
+	ID     string `json:"id"`
+}
+
+// ErrInUse says that another process has the data folder.
+var ErrInUse = errors.New("data folder is in use by another process")
+
+// lockData makes the data folder, if it is not there, and locks it.
+func lockData(fs vfs.FS, dir string) (io.Closer, error) {
+	if err := fs.MkdirAll(dir); err != nil {
+		return nil, fmt.Errorf("data folder %s: %w", dir, err)
+	}
+	lock, err := fs.Lock(path.Join(dir, lockName))
+	if errors.Is(err, vfs.ErrLocked) {
+		return nil, fmt.Errorf("%w: %s", ErrInUse, dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("data folder %s cannot be locked: %w", dir, err)
+	}
+	return lock, nil
+}
+
+// openIdentity reads the folder's identity or, in a folder without data, makes one.
+func openIdentity(fs vfs.FS, dir string) (id identity, fresh bool, err error) {
+	name := path.Join(dir, identityName)
+	data, err := readFile(fs, name)
+	switch {
+	case err == nil:
+		if err := json.Unmarshal(data, &id); err != nil || id.ID == "" {
+			return id, false, fmt.Errorf("%s is damaged; put the file of a backup there, or one with the line %s",
+				name, `{"format":1,"id":"a name of your choice"}`)
+		}
+		if id.Format > formatVersion {
+			return id, false, fmt.Errorf("%s was written by a later version (format %d, this one knows %d)", dir, id.Format, formatVersion)
+		}
+		return id, false, nil
+	case !vfs.IsNotExist(err):
+		return id, false, fmt.Errorf("data folder %s: %w", dir, err)
+	}
+	// The identity is written before anything else: a folder with a log and
+	// without one has lost it.
+	if names, err := fs.List(path.Join(dir, logDir)); err == nil && len(names) > 0 {
+		return id, false, fmt.Errorf("data folder %s has a log but no %s; put it back, or write one with the line %s",
+			dir, identityName, `{"format":1,"id":"a name of your choice"}`)
+	}
+	id = identity{Format: formatVersion, ID: newNodeID()}
+	if data, err = json.Marshal(id); err != nil {
+		return id, false, err
+	}
+	return id, true, writeFile(fs, dir, identityName, append(data, '\n'))
+}
+
+func newNodeID() string {
+	var bits [10]byte
+	rand.Read(bits[:])
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(bits[:]))
+}
+
+// readFile reads a small file.
+func readFile(fs vfs.FS, name string) ([]byte, error) {
+	f, err := fs.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, size)
+	if n, err := f.ReadAt(data, 0); err != nil && !(errors.Is(err, io.EOF) && int64(n) == size) {
+		return nil, err
+	}
+	return data, nil
+}
+
+// writeFile writes a small file so that after a crash it is there whole or not at all.
+func writeFile(fs vfs.FS, dir, name string, data []byte) error {
+	temporary := path.Join(dir, name+".new")
+	if err := fs.Remove(temporary); err != nil && !vfs.IsNotExist(err) {
+		return err
+	}
+	f, err := fs.Create(temporary)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(data, 0); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := fs.Rename(temporary, path.Join(dir, name)); err != nil {
+		return err
+	}
+	return fs.SyncDir(dir)
+}

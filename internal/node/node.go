@@ -1,0 +1,282 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"holdfast/internal/auth"
+	"holdfast/internal/broker"
+	"holdfast/internal/catalog"
+	"holdfast/internal/clock"
+	"holdfast/internal/config"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/replica"
+	"holdfast/internal/seglog"
+	"holdfast/internal/session"
+	"holdfast/internal/vfs"
+)
+
+// catalogGroup is the catalog's group in the log. Queues have the ids that the
+// catalog gives them, all of them higher.
+const catalogGroup seglog.GroupID = 1
+
+// Options say what a node is started from.
+type Options struct {
+	Settings *config.Settings
+	FS       vfs.FS
+	Clock    clock.Clock
+	Logger   *slog.Logger
+	// Registerer gets the collectors of the rooms; nil: none are registered.
+	Registerer prometheus.Registerer
+	// Memory is how much memory there is; the zero value switches the memory alarm off.
+	Memory MemoryLimit
+}
+
+// Node is a running broker.
+type Node struct {
+	settings *config.Settings
+	fs       vfs.FS
+	clock    clock.Clock
+	log      *slog.Logger
+
+	identity    identity
+	incarnation catalog.Incarnation
+	lock        io.Closer
+	seglog      *seglog.Log
+	groups      *replica.Node
+	queues      *queuehost.Registry
+	catalog     *catalog.Machine
+	commands    *replica.SimpleGroup
+	broker      *broker.Broker
+	server      *session.Server
+	listeners   listeners
+	report      Report
+
+	stopping chan struct{} // closed when Stop or fail begins
+	stopOnce sync.Once
+	fatal    atomic.Pointer[error] // why the node must end, once it must
+	failed   chan struct{}         // closed with it
+	ready    atomic.Pointer[broker.Broker]
+}
+
+// Start brings a node up and serves clients. It returns an error whose text
+// tells the operator what is wrong and what to do.
+func Start(o Options) (*Node, error) {
+	n := &Node{
+		settings: o.Settings, fs: o.FS, clock: o.Clock, log: o.Logger,
+		stopping: make(chan struct{}), failed: make(chan struct{}),
+	}
+	if err := n.start(o); err != nil {
+		n.abandon()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *Node) start(o Options) (err error) {
+	began := n.clock.Now()
+	dir := n.settings.DataDir
+	if n.lock, err = lockData(n.fs, dir); err != nil {
+		return err
+	}
+	fresh := false
+	if n.identity, fresh, err = openIdentity(n.fs, dir); err != nil {
+		return err
+	}
+	if err := n.openLog(o); err != nil {
+		return err
+	}
+	if err := n.replay(); err != nil {
+		return err
+	}
+	if err := n.reconcile(); err != nil {
+		return err
+	}
+	n.groups.Start() // and the log
+	if err := n.begin(fresh); err != nil {
+		return err
+	}
+	n.register(o.Registerer)
+	if o.Memory.Bytes > 0 {
+		go n.watchMemory(o.Memory)
+	}
+	if err := n.listen(); err != nil {
+		return err
+	}
+	n.report = n.makeReport(fresh, n.clock.Now().Sub(began))
+	n.report.log(n.log)
+	return nil
+}
+
+// openLog opens the segment log and makes the empty rooms around it.
+func (n *Node) openLog(o Options) (err error) {
+	s := n.settings
+	dir := path.Join(s.DataDir, logDir)
+	if err := n.fs.MkdirAll(dir); err != nil {
+		return fmt.Errorf("data folder %s: %w", s.DataDir, err)
+	}
+	usage, err := n.fs.Usage(s.DataDir)
+	if err != nil {
+		return fmt.Errorf("data folder %s: %w", s.DataDir, err)
+	}
+	n.seglog, err = seglog.Open(n.fs, dir, seglog.Options{
+		SegmentMin: int64(s.Storage.SegmentMin), SegmentMax: int64(s.Storage.SegmentMax),
+		FrameMax:        int(s.Storage.CommitMax),
+		CheckpointBytes: int64(s.Storage.CheckpointBytes), CheckpointEvery: s.Storage.CheckpointInterval,
+		HangLimit: s.Storage.HangLimit,
+		FreeMark:  s.DiskFreeLimit(usage.Total, o.Memory.Bytes),
+		Clock:     n.clock, Logger: n.log.With("room", "seglog"),
+		Events: seglog.Events{
+			NeedSnapshot: func(ids []seglog.GroupID) { n.groups.NeedSnapshots(ids) },
+			Alarm:        n.logAlarm,
+			Fatal:        n.fail,
+			Hit: func(h seglog.Hit) {
+				n.log.Error("damaged data found while running", "group", uint64(h.Group), "reason", h.Reason)
+			},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("log in %s: %w", dir, err)
+	}
+	n.groups = replica.Open(replica.Options{
+		Log: n.seglog, Shards: s.ShardCount(), Clock: n.clock, Logger: n.log.With("room", "replica"),
+		Overdue: s.PublishTimeout,
+	})
+	n.queues = queuehost.New(queuehost.Options{
+		Log: n.seglog, Node: n.groups, Clock: n.clock, Logger: n.log.With("room", "queuehost"),
+		TailCache: int64(s.Storage.TailCache),
+	})
+	n.catalog = catalog.New()
+	n.commands = n.groups.NewSimpleGroup(catalogGroup, n.catalog)
+	n.broker = broker.New(broker.Options{
+		Catalog: n.catalog, Commands: n.commands, Queues: n.queues,
+		Settings: s, Clock: n.clock, Logger: n.log.With("room", "broker"),
+		NewReader: n.seglog.NewReader,
+	})
+	n.queues.SetOwner(n.broker)
+	n.ready.Store(n.broker)
+	return nil
+}
+
+// replay reads the log into the catalog and the queues. A catalog that lost
+// something cannot be trusted to know which queues there are, so the start
+// ends there; a queue that did is quarantined, and everything else starts.
+func (n *Node) replay() error {
+	for _, hit := range n.seglog.Quarantined() {
+		if hit.Group == catalogGroup {
+			return &DamagedCatalogError{DataDir: n.settings.DataDir, Reason: hit.Reason}
+		}
+		n.log.Error("a group is quarantined", "group", uint64(hit.Group), "reason", hit.Reason)
+	}
+	if err := n.groups.Replay(n.queues.Host); err != nil {
+		return fmt.Errorf("log in %s: %w", path.Join(n.settings.DataDir, logDir), err)
+	}
+	return nil
+}
+
+// DamagedCatalogError says that the data of the catalog (virtual hosts, users,
+// exchanges, queues, bindings) is damaged, and what can be done.
+type DamagedCatalogError struct{ DataDir, Reason string }
+
+// Error tells the reason and the way out.
+func (e *DamagedCatalogError) Error() string {
+	return fmt.Sprintf("the catalog is damaged and the node does not start: %s\n"+
+		"Nothing has been changed. The way out, best first:\n"+
+		"  1. put back a copy of %s from a backup, or repair the disk's copy, and start again;\n"+
+		"  2. look at what is there:        holdfast dump --data %[2]s\n"+
+		"     copy out whole messages with: holdfast dump --data %[2]s --salvage FOLDER\n"+
+		"     then start on an empty data folder, declare everything again and publish what was copied out.",
+		e.Reason, e.DataDir)
+}
+
+// begin makes this start known to the catalog and, the first time, fills it.
+func (n *Node) begin(fresh bool) error {
+	result, err := n.propose(catalog.NewIncarnation(n.identity.ID))
+	if err != nil {
+		return err
+	}
+	n.incarnation = result.Incarnation
+	if !n.catalog.View().Bootstrapped() {
+		if !fresh {
+			n.log.Info("the first start of this data folder ended before it was filled: filling it now")
+		}
+		if err := n.bootstrap(); err != nil {
+			return err
+		}
+	}
+	n.broker.Begin(n.incarnation)
+	return nil
+}
+
+// bootstrap creates the default virtual host and user.
+func (n *Node) bootstrap() error {
+	s := n.settings
+	d := catalog.Defaults{
+		VHost:     s.DefaultVHost,
+		Configure: s.DefaultPermissions.Configure, Write: s.DefaultPermissions.Write, Read: s.DefaultPermissions.Read,
+	}
+	if s.DefaultUser != "" {
+		d.User = catalog.User{
+			Name: s.DefaultUser, Hash: auth.HashPassword(s.DefaultPass), Algorithm: auth.Algorithm, Tags: s.DefaultUserTags,
+		}
+	}
+	_, err := n.propose(catalog.Bootstrap(d))
+	return err
+}
+
+// propose has the catalog carry out a command of the start, which is not
+// bounded by anything but the log's own watchdog.
+func (n *Node) propose(cmd []byte) (*catalog.Result, error) {
+	type answer struct {
+		result any
+		err    error
+	}
+	answered := make(chan answer, 1)
+	n.commands.Propose(cmd, true, func(result any, err error) { answered <- answer{result, err} })
+	select {
+	case a := <-answered:
+		if a.err != nil {
+			return nil, fmt.Errorf("catalog: %w", a.err)
+		}
+		if r := a.result.(*catalog.Result); r.Err != nil {
+			return nil, fmt.Errorf("catalog: %w", r.Err)
+		} else {
+			return r, nil
+		}
+	case <-n.failed:
+		return nil, n.Err()
+	}
+}
+
+// logAlarm passes on what the log says of the disk.
+func (n *Node) logAlarm(kind seglog.AlarmKind, on bool, why string) {
+	b := n.ready.Load()
+	switch {
+	case kind == seglog.AlarmSpace && b != nil:
+		b.SetAlarm(broker.AlarmDisk, on, why)
+	case on:
+		n.log.Warn("alarm of the log", "alarm", kind.String(), "reason", why)
+	default:
+		n.log.Info("alarm of the log is over", "alarm", kind.String(), "reason", why)
+	}
+}
+
+// Broker is the broker that the node runs.
+func (n *Node) Broker() *broker.Broker { return n.broker }
+
+// Log is the node's segment log.
+func (n *Node) Log() *seglog.Log { return n.seglog }
+
+// ErrNotListening is returned for an address that the node does not have.
+var ErrNotListening = errors.New("node: no such listener")
+
+// waitLimit bounds how long clients get to close at a stop.
+const waitLimit = 5 * time.Second

@@ -1,0 +1,43 @@
+package node
+
+import (
+	"holdfast/internal/broker"
+	"holdfast/internal/seglog"
+)
+
+// reconcile brings what the log holds and what the catalog knows together.
+//
+//   - A durable queue of the catalog runs, with what the log has of it, be it
+//     nothing: it was declared and never used.
+//   - A group that the catalog does not know, with an id that the catalog has
+//     given out, belongs to a queue whose deletion the catalog has applied and
+//     whose own end did not reach the disk: it is dropped now.
+//   - A group with an id that the catalog has never given out is kept and
+//     listed. Nothing but an operator frees it.
+func (n *Node) reconcile() error {
+	v := n.catalog.View()
+	queues := 0
+	for q := range v.AllQueues() {
+		if !q.Durable {
+			continue // this start's incarnation removes it from the catalog
+		}
+		if _, err := n.queues.Create(broker.QueueDef(q)); err != nil {
+			return err
+		}
+		queues++
+	}
+	kept := 0
+	for _, o := range n.queues.Orphans() {
+		if o.ID < seglog.GroupID(v.NextQueueID()) && o.Reason == "" {
+			if err := n.queues.Discard(o.ID); err != nil {
+				return err
+			}
+			continue
+		}
+		n.log.Warn("the log holds a group that the catalog does not know; it is kept",
+			"group", uint64(o.ID), "reason", o.Reason)
+		kept++
+	}
+	n.report.Queues, n.report.Orphans = queues, kept
+	return nil
+}

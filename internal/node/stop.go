@@ -1,0 +1,69 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+
+	"holdfast/internal/amqperr"
+)
+
+// Done is closed when the node can go on no longer: the disk failed. Err then
+// says why. A process that serves a node ends with a code other than 0.
+func (n *Node) Done() <-chan struct{} { return n.failed }
+
+// Err is why the node can go on no longer, nil while it can.
+func (n *Node) Err() error {
+	if err := n.fatal.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// fail stops serving at once. What was confirmed is on disk; what was not must
+// not be confirmed any more, so nobody waits for anything here.
+func (n *Node) fail(err error) {
+	err = fmt.Errorf("the log cannot be written: %w", err)
+	if !n.fatal.CompareAndSwap(nil, &err) {
+		return
+	}
+	n.log.Error("the node stops", "error", err)
+	close(n.failed)
+	n.stopOnce.Do(func() { close(n.stopping) })
+	go func() { // the log's goroutine called, which must not block
+		n.listeners.close()
+		if n.broker != nil {
+			n.broker.CloseConnections(amqperr.Forced("the broker stops: "+err.Error()), 0)
+		}
+	}()
+}
+
+// Stop ends the node in an orderly way: no new clients, 320 to each that is
+// connected, then everything to disk and the clean mark. It returns what
+// went wrong; the data folder is then as after a crash, which loses nothing.
+func (n *Node) Stop() error {
+	n.stopOnce.Do(func() { close(n.stopping) })
+	n.listeners.close()
+	n.broker.Stop(waitLimit)
+	clean := n.Err() == nil
+	err := n.groups.Close(clean)
+	if err != nil {
+		clean = false
+	}
+	err = errors.Join(err, n.seglog.Close(clean), n.lock.Close(), n.Err())
+	if err == nil {
+		n.log.Info("stopped")
+	}
+	return err
+}
+
+// abandon releases what a failed start has taken.
+func (n *Node) abandon() {
+	n.stopOnce.Do(func() { close(n.stopping) })
+	n.listeners.close()
+	if n.seglog != nil {
+		n.seglog.Close(false)
+	}
+	if n.lock != nil {
+		n.lock.Close()
+	}
+}

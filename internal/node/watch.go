@@ -1,0 +1,95 @@
+package node
+
+import (
+	"fmt"
+	"math"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+
+	"holdfast/internal/broker"
+)
+
+// The memory mark, as a share of the limit, and the hysteresis under it: an
+// alarm goes off only when memory has fallen clearly below the mark.
+const (
+	memoryMark    = 0.6
+	memoryBack    = 0.95 // of the mark
+	memoryEvery   = time.Second
+	collectorMark = 0.8 // of the limit: where the garbage collector starts to work harder
+)
+
+// memoryWatch compares what the broker holds with the mark.
+type memoryWatch struct {
+	limit MemoryLimit
+	mark  uint64
+	held  func() uint64
+	alarm func(on bool, why string)
+	on    bool
+}
+
+// look raises or clears the alarm.
+func (w *memoryWatch) look() {
+	if w.mark == 0 {
+		return
+	}
+	held := w.held()
+	switch {
+	case !w.on && held > w.mark:
+		w.on = true
+		w.alarm(true, fmt.Sprintf("%s in use, more than the mark of %s", size(held), size(w.mark)))
+	case w.on && held < uint64(float64(w.mark)*memoryBack):
+		w.on = false
+		w.alarm(false, fmt.Sprintf("%s in use", size(held)))
+	}
+}
+
+// heldMemory is what this process holds of the machine: all that the runtime
+// has mapped, less what it has given back.
+func heldMemory() uint64 {
+	samples := []metrics.Sample{
+		{Name: "/memory/classes/total:bytes"},
+		{Name: "/memory/classes/heap/released:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+	}
+	metrics.Read(samples)
+	// Free spans are about to be used again or given back; they are not held by messages.
+	return samples[0].Value.Uint64() - samples[1].Value.Uint64() - samples[2].Value.Uint64()
+}
+
+// watchMemory looks once a second until the node stops.
+func (n *Node) watchMemory(limit MemoryLimit) {
+	w := &memoryWatch{
+		limit: limit,
+		mark:  uint64(float64(limit.Bytes) * memoryMark),
+		held:  heldMemory,
+		alarm: func(on bool, why string) { n.broker.SetAlarm(broker.AlarmMemory, on, why) },
+	}
+	if limit.Bytes > 0 && debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		debug.SetMemoryLimit(int64(float64(limit.Bytes) * collectorMark))
+	}
+	n.log.Info("memory limit", "bytes", limit.Bytes, "source", limit.Source, "mark", w.mark)
+	ticks := n.clock.NewTicker(memoryEvery)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-n.stopping:
+			return
+		case <-ticks.C():
+			w.look()
+		}
+	}
+}
+
+// size is a number of bytes as people read it.
+func size(n uint64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 10<<10:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
