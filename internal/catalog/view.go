@@ -110,6 +110,10 @@ func (v *View) QueueByID(id QueueID) *Queue {
 	return q
 }
 
+// LastQueue returns the highest queue id that was ever given out: a group with a lower one that no queue has belonged to a
+// queue that was deleted.
+func (v *View) LastQueue() QueueID { return v.lastQueue }
+
 // UseQueue returns a queue for a connection that wants to do something with it: 404 if there is none, 405 if it is
 // exclusive to another connection. It answers a passive declare, too.
 func (v *View) UseQueue(vhost, name string, conn ConnID) (*Queue, *amqperr.Error) {
