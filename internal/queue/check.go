@@ -17,10 +17,9 @@ func (m *Machine) Check() error {
 }
 
 type checker struct {
-	m       *Machine
-	err     error
-	present []Numbers // ready and held
-	big     int
+	m   *Machine
+	err error
+	big uint64 // messages found to be big
 }
 
 func (w *checker) that(ok bool, format string, args ...any) {
@@ -57,13 +56,14 @@ func (w *checker) lanes() {
 }
 
 func (w *checker) message(r Numbers, a attr) {
-	w.present = append(w.present, r)
-	w.that(a&^attrMask == 0, "message %v: history %x", r, uint64(a))
-	if a.is(flagBig) {
-		for n := r.First; n <= r.Last; n++ {
-			w.that(len(w.m.big[n]) > 0, "big message %v has no chunks", n)
-			w.big++
-		}
+	w.that(a&^attrMask == 0, "messages %v: history %x", r, uint64(a))
+	if !a.is(flagBig) {
+		return
+	}
+	w.big += r.Len()
+	w.that(w.big <= uint64(len(w.m.big)), "big messages %v: chunks are missing", r)
+	for n := r.First; w.err == nil && n <= r.Last; n++ {
+		w.that(len(w.m.big[n]) > 0, "big message %v has no chunks", n)
 	}
 }
 
@@ -113,7 +113,7 @@ func (w *checker) held(c *consumer) {
 
 func (w *checker) bigs() {
 	m := w.m
-	w.that(w.big == len(m.big), "%d big messages, chunks of %d", w.big, len(m.big))
+	w.that(w.big == uint64(len(m.big)), "%d big messages, chunks of %d", w.big, len(m.big))
 	last := Number(0)
 	n := uint64(0)
 	for _, r := range m.Live(nil) {

@@ -18,9 +18,9 @@ const (
 	pageShift = 6
 	pageSlots = 1 << pageShift // as many as there are bits in a mask
 
-	// sparseFrom is the number of pages from which on pages with few messages are
-	// stored anew in the size they need. Below it, what that saves is not worth it.
-	sparseFrom = 64
+	// sparseFrom is how many pages in front are never squeezed: consumers settle
+	// there, and a page that is emptied soon is not worth it.
+	sparseFrom = 16
 )
 
 // page holds the checkouts with delivery ids from block*pageSlots on. Bit i of a
@@ -83,6 +83,8 @@ func (c *checkouts) tail(block uint64) *page {
 	size := pageSlots
 	if n == 0 {
 		size = 8
+	} else {
+		c.squeeze(n - 1)
 	}
 	slots := c.spare
 	c.spare = nil
@@ -149,13 +151,23 @@ func (c *checkouts) shrink(i int) {
 		}
 		p.kept, p.slots = 0, nil
 		c.empty++
-	case len(c.pages) > sparseFrom && i > 1 && n <= cap(p.slots)/2:
-		slots := make([]slot, 0, n)
-		for m := p.live; m != 0; m &= m - 1 {
-			slots = append(slots, *p.at(bits.TrailingZeros64(m)))
-		}
-		p.kept, p.slots = p.live, slots
+	default:
+		c.squeeze(i)
 	}
+}
+
+// squeeze stores page i anew if it has few messages for its size.
+func (c *checkouts) squeeze(i int) {
+	p := &c.pages[i]
+	n := bits.OnesCount64(p.live)
+	if i < sparseFrom || n > cap(p.slots)/2 {
+		return
+	}
+	slots := make([]slot, 0, n)
+	for m := p.live; m != 0; m &= m - 1 {
+		slots = append(slots, *p.at(bits.TrailingZeros64(m)))
+	}
+	p.kept, p.slots = p.live, slots
 }
 
 // tidy removes empty pages: those in front at once, others when they are many.

@@ -203,10 +203,3 @@ func (m *Machine) lose(lane uint8, n uint64) {
 
 // top returns the lane that is served now; there must be a ready message.
 func (m *Machine) top() uint8 { return uint8(bits.Len64(m.nonEmpty) - 1) }
-
-// AppendSnapshot appends the whole state to dst. Equal states give equal bytes.
-func (m *Machine) AppendSnapshot(dst []byte) []byte { return dst }
-
-// Restore sets the machine to the state of a snapshot. On an error the machine
-// must not be used.
-func (m *Machine) Restore(src []byte) error { return nil }

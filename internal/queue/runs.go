@@ -33,8 +33,8 @@ func (b *block) live() []run { return b.runs[b.head:] }
 
 // runs is the sorted set of the ready messages of one lane. A queue that is
 // only filled and emptied in order is a single run; the set grows with the
-// number of changes of history between neighbours, at most 48 bytes for each,
-// and a little for its blocks.
+// number of changes of history between neighbours, by 24 bytes for each where
+// they come in order, and at most about twice that where they come in any.
 //
 // No block is empty, except the only one of an empty set. Runs never overlap,
 // and neighbours that could be one run are one run, if they are in one block.
@@ -52,6 +52,12 @@ func (s *runs) front() *run {
 		return nil
 	}
 	return &b.runs[b.head]
+}
+
+// last returns the last number of the set, which must not be empty.
+func (s *runs) last() Number {
+	b := s.blocks[len(s.blocks)-1]
+	return b.runs[len(b.runs)-1].last
 }
 
 // cutFront takes n numbers off the first run.
@@ -122,6 +128,7 @@ func (s *runs) insert(r run) {
 	case before && behind:
 		live[i-1].last = live[i].last
 		b.remove(i)
+		s.joinBlocks(bi)
 	case before:
 		live[i-1].last = r.last
 	case behind:
@@ -153,6 +160,8 @@ func (s *runs) remove(first, last Number, gone func(run)) {
 			b.remove(i)
 			if len(b.live()) == 0 {
 				s.dropBlock(bi)
+			} else {
+				s.joinBlocks(bi)
 			}
 		case piece.first == r.first:
 			r.first = piece.last + 1
@@ -223,6 +232,31 @@ func (s *runs) split(bi, i int) (*block, int) {
 		return behind, i - half
 	}
 	return b, i
+}
+
+// joinBlocks makes a block that has become small one with a neighbour, if that has room.
+func (s *runs) joinBlocks(bi int) {
+	if len(s.blocks[bi].live()) > blockRuns/4 {
+		return
+	}
+	for k := bi; k >= bi-1; k-- {
+		if k < 0 || k+1 >= len(s.blocks) {
+			continue
+		}
+		a, b := s.blocks[k], s.blocks[k+1].live()
+		if len(a.live())+len(b) > blockRuns*3/4 {
+			continue
+		}
+		n := copy(a.runs, a.live())
+		a.runs, a.head = a.runs[:n], 0
+		if b[0].follows(a.runs[n-1]) {
+			a.runs[n-1].last = b[0].last
+			b = b[1:]
+		}
+		a.runs = append(a.runs, b...)
+		s.blocks = slices.Delete(s.blocks, k+1, k+2)
+		return
+	}
 }
 
 // dropBlock removes an empty block, but keeps the only one to use it again.

@@ -1,0 +1,361 @@
+package queue
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// generator makes random commands that a host could pack: they name sessions and
+// consumers that were, are or will be there.
+type generator struct {
+	*rand.Rand
+	consumers ConsumerID
+	sessions  SessionID
+	index     uint64
+	time      int64
+	seq       uint64
+	getters   map[ConsumerID]bool
+	uploads   map[[2]uint64]uint32 // chunks put in for (session, upload)
+}
+
+func newGenerator(seed uint64) *generator {
+	return &generator{Rand: rand.New(rand.NewPCG(seed, 1)), getters: map[ConsumerID]bool{}, uploads: map[[2]uint64]uint32{}}
+}
+
+func (g *generator) entry() *Entry {
+	g.index += 1 + g.Uint64N(3)
+	g.time += g.Int64N(100) - 10
+	e := &Entry{Index: g.index, Time: g.time}
+	for range 1 + g.IntN(5) {
+		e.Commands = append(e.Commands, g.command())
+	}
+	return e
+}
+
+func (g *generator) consumer() ConsumerID {
+	if g.consumers == 0 || g.IntN(20) == 0 {
+		return g.consumers + 1
+	}
+	return g.consumers - min(g.consumers-1, ConsumerID(g.IntN(6)))
+}
+
+func (g *generator) session() SessionID {
+	if g.sessions == 0 || g.IntN(20) == 0 {
+		return g.sessions + 1
+	}
+	return g.sessions - min(g.sessions-1, SessionID(g.IntN(3)))
+}
+
+func (g *generator) lane() uint8 {
+	if g.IntN(3) > 0 {
+		return 0
+	}
+	return []uint8{0, 1, 5, MaxLane}[g.IntN(4)]
+}
+
+func (g *generator) flip() bool { return g.IntN(2) == 0 }
+func (g *generator) rare() bool { return g.IntN(6) == 0 }
+
+func (g *generator) command() Command {
+	switch p := g.IntN(100); {
+	case p < 25:
+		g.seq++
+		return Command{Kind: Enqueue, Lane: g.lane(), Count: 1 + g.Uint32N(4), Persistent: g.IntN(4) > 0, Session: g.session(), Seq: g.seq}
+	case p < 30:
+		s, u := g.session(), g.Uint64N(2)
+		n := g.uploads[[2]uint64{uint64(s), u}]
+		if n == 0 || g.rare() {
+			n += 1 + g.Uint32N(3)
+			g.uploads[[2]uint64{uint64(s), u}] = n
+			return Command{Kind: Chunk, Session: s, Upload: u, Count: n}
+		}
+		delete(g.uploads, [2]uint64{uint64(s), u})
+		if g.rare() {
+			n++
+		}
+		return Command{Kind: Enqueue, Lane: g.lane(), Count: 1, Chunks: n, Session: s, Upload: u, Persistent: g.flip()}
+	case p < 40:
+		c := Command{Kind: Attach, Session: g.session(), Consumer: g.consumers + 1,
+			Prefetch: g.Uint32N(5), Credit: Unlimited, NoAck: g.rare(), Exclusive: g.rare(), Getter: g.rare()}
+		if g.flip() {
+			c.Credit = g.Uint32N(4)
+			c.Wake = g.flip()
+		}
+		if g.rare() {
+			c.Consumer = g.consumer()
+		}
+		if getter, used := g.getters[c.Consumer]; used {
+			c.Getter = getter
+		}
+		g.getters[c.Consumer] = c.Getter
+		g.consumers = max(g.consumers, c.Consumer)
+		return c
+	case p < 43:
+		return Command{Kind: Cancel, Consumer: g.consumer()}
+	case p < 46:
+		return Command{Kind: Detach, Consumer: g.consumer(), Blameless: g.flip()}
+	case p < 53:
+		return Command{Kind: Credit, Consumer: g.consumer(), Credit: g.Uint32N(4), Drain: g.IntN(3) == 0}
+	case p < 61:
+		return Command{Kind: Get, Consumer: g.consumer(), NoAck: g.flip()}
+	case p < 88:
+		c := Command{Kind: Settle, Session: g.session(), Consumer: g.consumer(), First: 1 + g.Uint64N(20), How: Settlement(g.IntN(3)), Blameless: g.flip()}
+		c.Last = c.First
+		if g.flip() {
+			c.Last += g.Uint64N(6)
+		}
+		if g.rare() {
+			c.First, c.Last = 0, ^uint64(0)
+		}
+		return c
+	case p < 89:
+		return Command{Kind: Purge}
+	case p < 92:
+		lane := g.lane()
+		first := 1 + g.Uint64N(60)
+		return Command{Kind: DropHead + Kind(g.IntN(2)), First: uint64(MakeNumber(lane, first)), Last: uint64(MakeNumber(lane, first+g.Uint64N(5)))}
+	case p < 95:
+		c := Command{Kind: SessionOpen, Session: g.session()}
+		g.sessions = max(g.sessions, c.Session)
+		return c
+	case p < 96:
+		return Command{Kind: SessionSuspect, Session: g.session()}
+	case p < 97:
+		return Command{Kind: SessionDead, Session: g.session(), Blameless: g.flip()}
+	case p < 98:
+		return Command{Kind: EpochOpen, Session: g.session(), Epoch: g.Uint64N(5)}
+	case p < 99:
+		return Command{Kind: Configure, AutoDelete: g.flip()}
+	default:
+		if g.flip() {
+			return Command{Kind: Purge}
+		}
+		return Command{Kind: Recover, Clean: g.flip()}
+	}
+}
+
+// unfold writes effects as the model does, message by message.
+func unfold(t *testing.T, fx *Effects, getters map[ConsumerID]bool) (events, released []string) {
+	add := func(format string, args ...any) { events = append(events, fmt.Sprintf(format, args...)) }
+	gone := map[Number]bool{}
+	for _, e := range fx.List {
+		switch e.Kind {
+		case Deliver:
+			for n := e.First; n <= e.Last; n++ {
+				if gone[n] {
+					t.Errorf("message %v is delivered after it was released", n)
+				}
+				var chunks []Number
+				for _, r := range e.Chunks {
+					for k := r.First; k <= r.Last; k++ {
+						chunks = append(chunks, k)
+					}
+				}
+				add("deliver %d to %d as %d redelivered=%v count=%d acquired=%d noack=%v transient=%v chunks=%v",
+					n, e.Consumer, e.Delivery+uint64(n-e.First), e.Redelivered, e.DeliveryCount, e.Acquired, e.NoAck, e.Transient, chunks)
+			}
+			if getters[e.Consumer] {
+				add("left %d", e.Left)
+			}
+		case Released:
+			for n := e.First; n <= e.Last; n++ {
+				gone[n] = true
+				released = append(released, fmt.Sprintf("%d %v", n, e.Reason))
+			}
+		case Attached, Cancelled, Detached, Wake, Empty:
+			add("%v %d", e.Kind, e.Consumer)
+		case Refused:
+			add("refused %d %v", e.Consumer, e.Reason)
+		case Drained:
+			add("drained %d of %d", e.Consumer, e.Count)
+		case Purged:
+			add("purged %d", e.Count)
+		case Unused:
+			add("unused")
+		case EpochOpened:
+			add("epoch of %d opened after %d", e.Session, e.Count)
+		case Recovered:
+			add("recovered, %d dropped", e.Count)
+		}
+	}
+	return events, released
+}
+
+// compare applies an entry to both and compares all that can be seen.
+func compare(t *testing.T, m *Machine, mod *model, e *Entry) {
+	t.Helper()
+	fx := &Effects{}
+	m.Apply(e, fx)
+	wantEvents, wantReleased := mod.apply(e)
+	events, released := unfold(t, fx, mod.getters)
+	slices.Sort(released)
+	slices.Sort(wantReleased)
+	if !slices.Equal(events, wantEvents) {
+		t.Errorf("events\n%q\nwant\n%q", events, wantEvents)
+	}
+	if !slices.Equal(released, wantReleased) {
+		t.Errorf("released\n%q\nwant\n%q", released, wantReleased)
+	}
+	if err := m.Check(); err != nil {
+		t.Error(err)
+	}
+	held := len(mod.messages) - len(mod.ready())
+	x := m.Explain()
+	if int(m.Ready()) != len(mod.ready()) || int(m.Unacked()) != held || x.Ready != m.Ready() || x.Unacked != m.Unacked() {
+		t.Errorf("%d ready and %d unacked, want %d and %d", m.Ready(), m.Unacked(), len(mod.ready()), held)
+	}
+	oldest := int64(0)
+	for _, o := range mod.messages {
+		if o.holder != nil && (oldest == 0 || o.since < oldest) {
+			oldest = o.since
+		}
+	}
+	if x.OldestUnacked != oldest {
+		t.Errorf("oldest unacked of %d, want %d", x.OldestUnacked, oldest)
+	}
+	if m.HandedOut() != mod.handedOut {
+		t.Errorf("handed out: %v, want %v", m.HandedOut(), mod.handedOut)
+	}
+	if len(x.Consumers) != len(mod.consumers) {
+		t.Errorf("%d consumers, want %d", len(x.Consumers), len(mod.consumers))
+	}
+}
+
+func describe(e *Entry) string {
+	s := fmt.Sprintf("entry %d", e.Index)
+	for _, c := range e.Commands {
+		s += fmt.Sprintf("\n  %v %+v", c.Kind, c)
+	}
+	return s
+}
+
+// The machine does what the model does, whatever happens, and also after it was
+// restored from a snapshot in between. // R4 R5 R6 R7 R24 R26 R28
+func TestModel(t *testing.T) {
+	seeds := uint64(300)
+	if testing.Short() {
+		seeds = 30
+	}
+	delivered := map[string]int{}
+	for seed := range seeds {
+		g := newGenerator(seed)
+		m, mod := New(), newModel()
+		for range 150 {
+			e := g.entry()
+			compare(t, m, mod, e)
+			for _, ev := range mod.events {
+				var word string
+				fmt.Sscan(ev, &word)
+				delivered[word]++
+			}
+			if t.Failed() {
+				t.Fatalf("seed %d, %s", seed, describe(e))
+			}
+			if g.IntN(10) == 0 {
+				m = restored(t, m)
+			}
+		}
+	}
+	// The commands must have had something to do.
+	for _, word := range []string{"deliver", "attached", "refused", "cancelled", "detached", "wake", "empty", "drained", "purged", "unused", "epoch", "recovered,"} {
+		if delivered[word] < int(seeds)/10 {
+			t.Errorf("%d events %q in %d runs: the commands reach too little", delivered[word], word, seeds)
+		}
+	}
+}
+
+// restored returns a machine restored from the snapshot of m.
+func restored(t *testing.T, m *Machine) *Machine {
+	t.Helper()
+	b := m.AppendSnapshot([]byte("before"))[6:]
+	r := New()
+	if err := r.Restore(b); err != nil {
+		t.Fatalf("restore: %v; %v", err, r.Check())
+	}
+	if again := r.AppendSnapshot(nil); !bytes.Equal(again, b) {
+		t.Fatalf("a restored machine has another snapshot:\n%x\n%x", again, b)
+	}
+	return r
+}
+
+// A snapshot at any point, and the entries after it, give what all entries give.
+func TestSnapshotAnywhere(t *testing.T) {
+	for seed := range uint64(20) {
+		g := newGenerator(1000 + seed)
+		var entries []*Entry
+		for range 80 {
+			entries = append(entries, g.entry())
+		}
+		run := func(m *Machine, from int) (effects [][]Effect, end []byte) {
+			for _, e := range entries[from:] {
+				fx := &Effects{}
+				m.Apply(e, fx)
+				effects = append(effects, fx.List)
+			}
+			return effects, m.AppendSnapshot(nil)
+		}
+		want, end := run(New(), 0)
+		straight := New()
+		for i := range entries {
+			got, gotEnd := run(restored(t, straight), i)
+			if !reflect.DeepEqual(got, want[i:]) || !bytes.Equal(gotEnd, end) {
+				t.Fatalf("seed %d: it runs otherwise from the snapshot before %s", 1000+seed, describe(entries[i]))
+			}
+			straight.Apply(entries[i], &Effects{})
+		}
+	}
+}
+
+// Entries decoded from their log form give the same queue.
+func TestReplayFromBytes(t *testing.T) {
+	g := newGenerator(7)
+	a, b := New(), New()
+	for range 500 {
+		e := g.entry()
+		cs, err := DecodeCommands(nil, AppendCommands(nil, e.Commands))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Apply(e, &Effects{})
+		b.Apply(&Entry{Index: e.Index, Time: e.Time, Commands: cs}, &Effects{})
+	}
+	if !bytes.Equal(a.AppendSnapshot(nil), b.AppendSnapshot(nil)) {
+		t.Fatal("another state")
+	}
+}
+
+func FuzzRestore(f *testing.F) {
+	for seed := range uint64(8) {
+		g, m := newGenerator(seed), New()
+		for range 20 * seed {
+			m.Apply(g.entry(), &Effects{})
+		}
+		f.Add(m.AppendSnapshot(nil))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m := New()
+		if m.Restore(b) != nil {
+			return
+		}
+		// What was accepted is a machine: it works on, and its snapshot is accepted again.
+		restored(t, m)
+		g := newGenerator(uint64(len(b)))
+		g.index = m.Applied()
+		if g.index > 1<<60 {
+			return
+		}
+		if m.Ready() > 1<<16 || m.Unacked() > 1<<16 {
+			return
+		}
+		for range 20 {
+			m.Apply(g.entry(), &Effects{})
+		}
+		if err := m.Check(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,448 @@
+package queue
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// model is a queue as one would write it first: a slice of messages, and everything found by
+// looking at all of them. It is the specification that the machine is compared with.
+type model struct {
+	now        int64
+	messages   []*modelMessage // in the order they came in
+	consumers  []*modelConsumer
+	line       []*modelConsumer
+	sessions   map[SessionID]*modelSession
+	given      map[uint8]uint64
+	getters    map[ConsumerID]bool // all there ever were
+	autoDelete bool
+	handedOut  bool
+
+	events   []string // what happened in the entry, in order
+	released []string // and what was released
+}
+
+type modelMessage struct {
+	number      Number
+	transient   bool
+	redelivered bool
+	count, acq  int
+	chunks      []Number
+
+	holder *modelConsumer // nil: ready
+	id     uint64
+	since  int64
+}
+
+type modelConsumer struct {
+	id               ConsumerID
+	session          SessionID
+	prefetch, credit uint64 // credit: Unlimited as in the machine
+	noAck, exclusive bool
+	wake, getter     bool
+	cancelled, woken bool
+	delivered        uint64
+}
+
+type modelSession struct {
+	suspect        bool
+	epoch, lastSeq uint64
+	uploads        map[uint64][]Number
+}
+
+func newModel() *model {
+	return &model{sessions: map[SessionID]*modelSession{}, given: map[uint8]uint64{}, getters: map[ConsumerID]bool{}}
+}
+
+func (m *model) event(format string, args ...any) {
+	m.events = append(m.events, fmt.Sprintf(format, args...))
+}
+
+func (m *model) apply(e *Entry) (events, released []string) {
+	m.now = max(m.now, e.Time)
+	m.events, m.released = nil, nil
+	for i := range e.Commands {
+		m.command(&e.Commands[i])
+	}
+	return m.events, m.released
+}
+
+func (m *model) command(c *Command) {
+	con := m.consumer(c.Consumer)
+	s := m.sessions[c.Session]
+	switch c.Kind {
+	case Configure:
+		m.autoDelete = c.AutoDelete
+	case Enqueue:
+		m.enqueue(c, s)
+	case Chunk:
+		for range c.Count {
+			n := m.number(ChunkLane)
+			if s == nil {
+				m.gone(n, Aborted)
+				continue
+			}
+			s.uploads[c.Upload] = append(s.uploads[c.Upload], n)
+		}
+	case Attach:
+		m.attach(c, con, s)
+	case Cancel:
+		m.event("cancelled %d", c.Consumer)
+		if con != nil {
+			was := con.cancelled
+			con.cancelled = true
+			m.unused(!con.getter && !was)
+		}
+	case Detach:
+		m.event("detached %d", c.Consumer)
+		if con != nil {
+			was := !con.getter && !con.cancelled
+			m.end(con, c.Blameless)
+			m.unused(was)
+		}
+	case Credit:
+		m.credit(c, con)
+	case Get:
+		if con == nil || !con.getter || con.cancelled || m.first() == nil {
+			m.event("empty %d", c.Consumer)
+			break
+		}
+		con.noAck = c.NoAck
+		m.assign(con)
+		m.event("left %d", m.count(nil))
+	case Settle:
+		if con == nil || con.session != c.Session {
+			break
+		}
+		for _, x := range m.heldBy(con) {
+			if x.id < c.First || x.id > c.Last {
+				continue
+			}
+			switch c.How {
+			case Ack:
+				m.release(x, Acked)
+			case Discard:
+				m.release(x, Discarded)
+			case Requeue:
+				x.back(c.Blameless)
+			}
+		}
+	case Purge:
+		ready := m.ready()
+		m.event("purged %d", len(ready))
+		for _, x := range ready {
+			m.release(x, PurgedAway)
+		}
+	case DropHead, Expire:
+		reason := Dropped
+		if c.Kind == Expire {
+			reason = Expired
+		}
+		if Number(c.First).Lane() != Number(c.Last).Lane() {
+			break
+		}
+		for _, x := range m.ready() {
+			if x.number >= Number(c.First) && x.number <= Number(c.Last) {
+				m.release(x, reason)
+			}
+		}
+	case SessionOpen:
+		if s == nil {
+			m.sessions[c.Session] = &modelSession{uploads: map[uint64][]Number{}}
+		} else {
+			s.suspect = false
+		}
+	case SessionSuspect:
+		if s != nil {
+			s.suspect = true
+		}
+	case SessionDead:
+		if s == nil {
+			break
+		}
+		m.abort(s)
+		delete(m.sessions, c.Session)
+		was := false
+		for _, con := range slices.Clone(m.consumers) {
+			if con.session == c.Session {
+				was = was || !con.getter && !con.cancelled
+				m.end(con, c.Blameless)
+			}
+		}
+		m.unused(was)
+	case EpochOpen:
+		last := uint64(0)
+		if s != nil {
+			last = s.lastSeq
+			if c.Epoch > s.epoch {
+				s.epoch, s.lastSeq = c.Epoch, 0
+			}
+		}
+		m.event("epoch of %d opened after %d", c.Session, last)
+	case Recover:
+		m.recover(c)
+	}
+	m.serve()
+}
+
+func (m *model) enqueue(c *Command, s *modelSession) {
+	if s != nil {
+		s.lastSeq = max(s.lastSeq, c.Seq)
+	}
+	for range c.Count {
+		x := &modelMessage{number: m.number(c.Lane), transient: !c.Persistent}
+		m.messages = append(m.messages, x)
+		if c.Chunks == 0 {
+			continue
+		}
+		if s != nil {
+			x.chunks = s.uploads[c.Upload]
+			delete(s.uploads, c.Upload)
+		}
+		if len(x.chunks) != int(c.Chunks) {
+			m.release(x, Aborted)
+		}
+	}
+}
+
+func (m *model) attach(c *Command, con *modelConsumer, s *modelSession) {
+	reason := Reason(0)
+	others := 0
+	for _, o := range m.consumers {
+		if o.getter || o.cancelled {
+			continue
+		}
+		others++
+		if o.exclusive {
+			reason = ExclusiveUse
+		}
+	}
+	switch {
+	case s == nil:
+		reason = NoSession
+	case con != nil:
+		reason = InUse
+	case c.Getter:
+		reason = 0
+	case reason == ExclusiveUse:
+	case c.Exclusive && others > 0:
+		reason = NotAlone
+	}
+	if reason != 0 {
+		m.event("refused %d %v", c.Consumer, reason)
+		return
+	}
+	con = &modelConsumer{
+		id: c.Consumer, session: c.Session, prefetch: uint64(c.Prefetch), credit: uint64(c.Credit),
+		noAck: c.NoAck, exclusive: c.Exclusive, wake: c.Wake, getter: c.Getter,
+	}
+	m.consumers = append(m.consumers, con)
+	if con.getter {
+		m.getters[con.id] = true
+	}
+	m.event("attached %d", con.id)
+}
+
+func (m *model) credit(c *Command, con *modelConsumer) {
+	if con != nil && !con.getter {
+		con.credit = min(con.credit+uint64(c.Credit), uint64(Unlimited))
+		con.woken = false
+		m.serve()
+	}
+	if !c.Drain {
+		return
+	}
+	left := uint64(0)
+	if con != nil && !con.getter {
+		if con.credit != uint64(Unlimited) {
+			left = con.credit
+		}
+		con.credit = 0
+	}
+	m.event("drained %d of %d", c.Consumer, left)
+}
+
+func (m *model) recover(c *Command) {
+	for _, id := range sorted(m.sessions) {
+		m.abort(m.sessions[id])
+	}
+	m.sessions = map[SessionID]*modelSession{}
+	for _, con := range slices.Clone(m.consumers) {
+		m.end(con, true)
+	}
+	dropped := 0
+	for _, x := range slices.Clone(m.messages) {
+		if x.transient {
+			m.release(x, Lost)
+			dropped++
+		} else if m.handedOut && !c.Clean {
+			x.redelivered = true
+		}
+	}
+	m.handedOut = false
+	m.event("recovered, %d dropped", dropped)
+}
+
+// serve gives messages out until there are none or nobody can take one.
+func (m *model) serve() {
+	m.tidy()
+	for m.first() != nil && len(m.line) > 0 {
+		con := m.line[0]
+		m.line = m.line[1:]
+		if con.credit == 0 {
+			con.woken = true
+			m.event("wake %d", con.id)
+		} else {
+			m.assign(con)
+		}
+		m.tidy()
+	}
+}
+
+// tidy removes cancelled consumers that hold nothing, and puts those who can get something, and
+// no others, in line.
+func (m *model) tidy() {
+	m.consumers = slices.DeleteFunc(m.consumers, func(con *modelConsumer) bool {
+		return con.cancelled && m.count(con) == 0
+	})
+	slices.SortFunc(m.consumers, func(a, b *modelConsumer) int { return cmp.Compare(a.id, b.id) })
+	for _, con := range m.consumers {
+		able := !con.getter && !con.cancelled && !m.sessions[con.session].suspect &&
+			(con.noAck || con.prefetch == 0 || uint64(m.count(con)) < con.prefetch) &&
+			(con.credit > 0 || con.wake && !con.woken)
+		i := slices.Index(m.line, con)
+		if able && i < 0 {
+			m.line = append(m.line, con)
+		} else if !able && i >= 0 {
+			m.line = slices.Delete(m.line, i, i+1)
+		}
+	}
+	m.line = slices.DeleteFunc(m.line, func(con *modelConsumer) bool { return !slices.Contains(m.consumers, con) })
+}
+
+func (m *model) assign(con *modelConsumer) {
+	x := m.first()
+	con.delivered++
+	if con.credit != uint64(Unlimited) && !con.getter {
+		con.credit--
+	}
+	m.handedOut = m.handedOut || !x.transient
+	m.event("deliver %d to %d as %d redelivered=%v count=%d acquired=%d noack=%v transient=%v chunks=%v",
+		x.number, con.id, con.delivered, x.redelivered, x.count, x.acq, con.noAck, x.transient, x.chunks)
+	if con.noAck {
+		m.release(x, AutoAcked)
+		return
+	}
+	x.holder, x.id, x.since = con, con.delivered, m.now
+}
+
+func (x *modelMessage) back(blameless bool) {
+	x.holder = nil
+	x.redelivered = true
+	x.acq++
+	if !blameless {
+		x.count++
+	}
+}
+
+// end removes a consumer and returns what it holds.
+func (m *model) end(con *modelConsumer, blameless bool) {
+	for _, x := range m.heldBy(con) {
+		x.back(blameless)
+	}
+	m.consumers = slices.DeleteFunc(m.consumers, func(o *modelConsumer) bool { return o == con })
+	m.line = slices.DeleteFunc(m.line, func(o *modelConsumer) bool { return o == con })
+}
+
+func (m *model) unused(was bool) {
+	if was && m.autoDelete && !slices.ContainsFunc(m.consumers, func(o *modelConsumer) bool { return !o.getter && !o.cancelled }) {
+		m.event("unused")
+	}
+}
+
+func (m *model) abort(s *modelSession) {
+	for _, chunks := range s.uploads {
+		for _, n := range chunks {
+			m.gone(n, Aborted)
+		}
+	}
+}
+
+func (m *model) release(x *modelMessage, reason Reason) {
+	m.messages = slices.DeleteFunc(m.messages, func(o *modelMessage) bool { return o == x })
+	m.gone(x.number, reason)
+	for _, n := range x.chunks {
+		m.gone(n, reason)
+	}
+}
+
+func (m *model) gone(n Number, reason Reason) {
+	m.released = append(m.released, fmt.Sprintf("%d %v", n, reason))
+}
+
+func (m *model) number(lane uint8) Number {
+	m.given[lane]++
+	return MakeNumber(lane, m.given[lane])
+}
+
+func (m *model) consumer(id ConsumerID) *modelConsumer {
+	for _, con := range m.consumers {
+		if con.id == id {
+			return con
+		}
+	}
+	return nil
+}
+
+// ready returns the ready messages, first the one to be delivered first.
+func (m *model) ready() []*modelMessage {
+	var xs []*modelMessage
+	for _, x := range m.messages {
+		if x.holder == nil {
+			xs = append(xs, x)
+		}
+	}
+	slices.SortFunc(xs, func(a, b *modelMessage) int {
+		return cmp.Or(cmp.Compare(b.number.Lane(), a.number.Lane()), cmp.Compare(a.number, b.number))
+	})
+	return xs
+}
+
+func (m *model) first() *modelMessage {
+	if xs := m.ready(); len(xs) > 0 {
+		return xs[0]
+	}
+	return nil
+}
+
+func (m *model) heldBy(con *modelConsumer) []*modelMessage {
+	var xs []*modelMessage
+	for _, x := range m.messages {
+		if x.holder == con {
+			xs = append(xs, x)
+		}
+	}
+	slices.SortFunc(xs, func(a, b *modelMessage) int { return cmp.Compare(a.id, b.id) })
+	return xs
+}
+
+// count returns how many messages con holds; nil: how many are ready.
+func (m *model) count(con *modelConsumer) int {
+	n := 0
+	for _, x := range m.messages {
+		if x.holder == con {
+			n++
+		}
+	}
+	return n
+}
+
+func sorted[K cmp.Ordered, V any](in map[K]V) []K {
+	var keys []K
+	for k := range in {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,233 @@
+package queue
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// A snapshot is a version byte and then sections, each
+//
+//	tag     u8
+//	length  u32, little-endian, of what follows
+//	body    uvarints
+//
+// in ascending order of their tags. A section that is not there is empty. A later
+// feature gets a section, or fields at the end of a record under a new version;
+// a machine refuses what it does not know.
+const snapshotVersion = 1
+
+const (
+	// sectionCore: applied, time, flags (flagAutoDelete, flagHandedOut), chunks given out.
+	sectionCore = 1
+	// sectionLanes: for each lane the places given out.
+	sectionLanes = 2
+	// sectionReady: for each run of ready messages, in order: first number, less the last one
+	// of the run before; length; history.
+	sectionReady = 3
+	// sectionSessions: for each session, by id: id, flags (flagSuspect), epoch, last sequence number,
+	// number of uploads; each upload: key, number of ranges, ranges.
+	sectionSessions = 4
+	// sectionConsumers: for each consumer, by id: id, session, flags, credit, prefetch,
+	// priority, deliveries, number of checkout runs; each run: first id, less the last one
+	// before; first number, as the difference to the last one before; length; time, less
+	// the one before; history.
+	sectionConsumers = 5
+	// sectionTurns: the consumers in line, in order.
+	sectionTurns = 6
+	// sectionBig: for each big message, in order: number, number of ranges, ranges.
+	sectionBig = 7
+)
+
+const (
+	snapAutoDelete = 1 << 0
+	snapHandedOut  = 1 << 1
+
+	snapSuspect = 1 << 0
+
+	snapNoAck     = 1 << 0
+	snapExclusive = 1 << 1
+	snapWake      = 1 << 2
+	snapGetter    = 1 << 3
+	snapCancelled = 1 << 4
+	snapWoken     = 1 << 5
+	snapAll       = 1<<6 - 1
+)
+
+// maxHeldRun is the longest run of checkouts in a snapshot. A longer one is cut, so that
+// what Restore allocates stays within a fixed multiple of the snapshot's size.
+const maxHeldRun = 1024
+
+// AppendSnapshot appends the whole state to dst. Equal states give equal bytes.
+func (m *Machine) AppendSnapshot(dst []byte) []byte {
+	e := encoder{append(dst, snapshotVersion)}
+	e.section(sectionCore, func() {
+		e.uint(m.applied)
+		e.uint(uint64(m.now))
+		e.uint(bit(m.autoDelete, snapAutoDelete) | bit(m.handedOut, snapHandedOut))
+		e.uint(m.chunks)
+	})
+	e.section(sectionLanes, func() {
+		for i := range m.lanes {
+			e.uint(m.lanes[i].given)
+		}
+	})
+	e.section(sectionReady, func() { e.ready(m) })
+	e.section(sectionSessions, func() {
+		for _, s := range m.sessions {
+			e.session(s)
+		}
+	})
+	e.section(sectionConsumers, func() {
+		for _, c := range m.consumers {
+			e.consumer(c)
+		}
+	})
+	e.section(sectionTurns, func() {
+		for c := m.turns.head; c != nil; c = c.next {
+			e.uint(uint64(c.id))
+		}
+	})
+	e.section(sectionBig, func() {
+		numbers := make([]Number, 0, len(m.big))
+		for n := range m.big {
+			numbers = append(numbers, n)
+		}
+		slices.Sort(numbers)
+		for _, n := range numbers {
+			e.uint(uint64(n))
+			e.ranges(m.big[n])
+		}
+	})
+	return e.b
+}
+
+type encoder struct{ b []byte }
+
+func (e *encoder) uint(x uint64) { e.b = binary.AppendUvarint(e.b, x) }
+
+// section writes a section with what body appends, unless that is nothing.
+func (e *encoder) section(tag byte, body func()) {
+	start := len(e.b)
+	e.b = append(e.b, tag, 0, 0, 0, 0)
+	body()
+	n := len(e.b) - start - 5
+	if n == 0 {
+		e.b = e.b[:start]
+		return
+	}
+	binary.LittleEndian.PutUint32(e.b[start+1:], uint32(n))
+}
+
+// ready writes the runs, neighbours joined, however they are spread over blocks.
+func (e *encoder) ready(m *Machine) {
+	var r run
+	var last Number
+	some := false
+	put := func() {
+		e.uint(uint64(r.first - last))
+		e.uint(r.len())
+		e.uint(uint64(r.attr))
+		last = r.last
+	}
+	for i := range m.lanes {
+		m.lanes[i].runs.all(func(next run) {
+			switch {
+			case some && next.follows(r):
+				r.last = next.last
+				return
+			case some:
+				put()
+			}
+			r, some = next, true
+		})
+	}
+	if some {
+		put()
+	}
+}
+
+func (e *encoder) session(s *session) {
+	e.uint(uint64(s.id))
+	e.uint(bit(s.suspect, snapSuspect))
+	e.uint(s.epoch)
+	e.uint(s.lastSeq)
+	e.uint(uint64(len(s.uploads)))
+	for _, u := range s.uploads {
+		e.uint(u.key)
+		e.ranges(u.chunks)
+	}
+}
+
+func (e *encoder) ranges(rs []Numbers) {
+	e.uint(uint64(len(rs)))
+	for _, r := range rs {
+		e.uint(r.First.Ordinal())
+		e.uint(r.Len())
+	}
+}
+
+func (e *encoder) consumer(c *consumer) {
+	e.uint(uint64(c.id))
+	e.uint(uint64(c.session))
+	e.uint(bit(c.noAck, snapNoAck) | bit(c.exclusive, snapExclusive) | bit(c.wake, snapWake) |
+		bit(c.getter, snapGetter) | bit(c.cancelled, snapCancelled) | bit(c.woken, snapWoken))
+	e.uint(uint64(c.credit))
+	e.uint(uint64(c.prefetch))
+	e.uint(zigzag(c.priority))
+	e.uint(c.delivered)
+	n := uint64(0)
+	c.held.runs(func(heldRun) { n++ })
+	e.uint(n)
+	var before heldRun
+	c.held.runs(func(r heldRun) {
+		e.uint(r.id - before.lastID())
+		e.uint(zigzag64(int64(r.first.number - before.lastNumber())))
+		e.uint(r.n)
+		e.uint(zigzag64(r.first.time - before.first.time))
+		e.uint(uint64(r.first.attr))
+		before = r
+	})
+}
+
+func zigzag64(n int64) uint64   { return uint64(n<<1) ^ uint64(n>>63) }
+func unzigzag64(u uint64) int64 { return int64(u>>1) ^ -int64(u&1) }
+
+// heldRun is n checkouts with ids and numbers one after the other, of the same time and history.
+type heldRun struct {
+	id    uint64
+	n     uint64
+	first slot
+}
+
+func (r *heldRun) lastID() uint64 {
+	if r.n == 0 {
+		return 0
+	}
+	return r.id + r.n - 1
+}
+
+func (r *heldRun) lastNumber() Number {
+	if r.n == 0 {
+		return 0
+	}
+	return r.first.number + Number(r.n) - 1
+}
+
+// runs calls f for the checkouts as runs of at most maxHeldRun.
+func (c *checkouts) runs(f func(heldRun)) {
+	var r heldRun
+	c.all(func(id uint64, s *slot) {
+		if r.n > 0 && r.n < maxHeldRun && id == r.id+r.n && s.number == r.first.number+Number(r.n) &&
+			s.time == r.first.time && s.attr == r.first.attr {
+			r.n++
+			return
+		}
+		if r.n > 0 {
+			f(r)
+		}
+		r = heldRun{id, 1, *s}
+	})
+	if r.n > 0 {
+		f(r)
+	}
+}
