@@ -224,7 +224,7 @@ func (p *Publisher) slot(h *queuehost.Handle) *slot {
 
 // routeExamined is Route for a publish with properties that mean something to the broker.
 func (p *Publisher) routeExamined(t *target, key []byte, properties wire.Properties) (Route, *amqperr.Error) {
-	if id := properties.Bytes(wire.UserID); id != nil && string(id) != p.c.user.Name && !p.c.user.HasTag("impersonator") {
+	if id := properties.Bytes(wire.UserID); id != nil && !p.c.user.MaySignAs(string(id)) {
 		return Route{}, amqperr.UserIDMismatch(string(id), p.c.user.Name)
 	}
 	if e := properties.Bytes(wire.Expiration); e != nil {

@@ -140,6 +140,7 @@ func (n *Node) openLog(o Options) (err error) {
 			Fatal:        n.fail,
 			Hit: func(h seglog.Hit) {
 				n.log.Error("damaged data found while running", "group", uint64(h.Group), "reason", h.Reason)
+				n.queues.Hit(h)
 			},
 		},
 	})

@@ -17,7 +17,7 @@ import (
 func (n *Node) reconcile() error {
 	v := n.catalog.View()
 	queues := 0
-	for q := range v.AllQueues() {
+	for q := range v.AllQueues().All() {
 		if !q.Durable {
 			continue // this start's incarnation removes it from the catalog
 		}
@@ -28,7 +28,7 @@ func (n *Node) reconcile() error {
 	}
 	kept := 0
 	for _, o := range n.queues.Orphans() {
-		if o.ID < seglog.GroupID(v.NextQueueID()) && o.Reason == "" {
+		if o.ID > catalogGroup && o.ID <= seglog.GroupID(v.LastQueue()) {
 			if err := n.queues.Discard(o.ID); err != nil {
 				return err
 			}
