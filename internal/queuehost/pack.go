@@ -233,7 +233,7 @@ func (h *host) packGet(e *replica.Entry, p *pack, o *op, behind bool) step {
 			return followup
 		}
 		h.stats.getsEmpty.Add(1)
-		o.call.got(Delivery{}, 0, false, nil)
+		h.hand(held{kind: queue.Empty, call: o.call})
 		return next
 	}
 	if !c.attached {

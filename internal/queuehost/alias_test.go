@@ -1,0 +1,5 @@
+package queuehost
+
+import "holdfast/internal/replica"
+
+type replicaOptions = replica.Options

@@ -1,0 +1,513 @@
+package queuehost
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/message"
+	"holdfast/internal/queue"
+	"holdfast/internal/seglog"
+)
+
+var testTime = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+
+func want[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func TestDirectPublishIsConfirmedAndDelivered(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	s, tk := &sink{}, &tickets{}
+	var attached []string
+	h.Attach(unlimited(0), s, func(id queue.ConsumerID, err error) {
+		attached = append(attached, fmt.Sprint(id, err, len(s.got)))
+	})
+	publish(h, tk, true, "a", "b", "c")
+	r.step()
+	want(t, "attach answered before the first delivery", attached, []string{"1 <nil> 0"})
+	want(t, "deliveries", s.bodies(), []string{"a", "b", "c"})
+	want(t, "confirms", tk.got, []outcome{{1, 3, Accepted}})
+	want(t, "records in the log", len(r.log.records), 0)
+	want(t, "batches of deliveries", s.batches, 1)
+}
+
+// R84, R85: a persistent message is confirmed when it is on disk, and only then; a transient one at once.
+func TestPersistentConfirmWaitsForTheDisk(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	h := r.queue(7)
+	p, tr := &tickets{}, &tickets{}
+	publish(h, p, true, "a", "b")
+	publish(h, tr, false, "c")
+	publish(h, p, true, "d")
+	r.step()
+	want(t, "transient confirms", tr.got, []outcome{{1, 1, Accepted}})
+	want(t, "persistent confirms before the sync", len(p.got), 0)
+	want(t, "syncs asked for", r.log.syncs, 1)
+	want(t, "items in the log", len(r.log.items[7]), 3)
+	want(t, "waiting", h.Stats().Unstable, uint64(3))
+	r.settle()
+	want(t, "persistent confirms", p.got, []outcome{{1, 2, Accepted}, {1, 1, Accepted}})
+	want(t, "waiting", h.Stats().Unstable, uint64(0))
+}
+
+func TestNobodyWaitsNoSync(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	publish(r.queue(7), nil, true, "a")
+	publish(r.queue(7), &tickets{}, false, "b")
+	r.step()
+	want(t, "syncs asked for", r.log.syncs, 0)
+	want(t, "records", len(r.log.records), 1)
+}
+
+// DESIGN D6: the first hand-out of a persistent message since the start waits for the disk, later ones do not.
+func TestFirstHandOutWaitsForTheDisk(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	h := r.queue(7)
+	s := &sink{}
+	h.Attach(unlimited(0), s, func(queue.ConsumerID, error) { s.events = append(s.events, "attached") })
+	publish(h, nil, true, "a")
+	r.step()
+	publish(h, nil, false, "b")
+	h.Credit(1, 0, true)
+	r.step()
+	want(t, "before the sync", s.events, []string{"attached"})
+	if r.log.syncs == 0 {
+		t.Fatal("no sync was asked for")
+	}
+	var x Explanation
+	h.Explain(func(e Explanation) { x = e })
+	r.step()
+	want(t, "explained", x.BlockedBy, "disk")
+	r.settle()
+	want(t, "after it", s.events, []string{"attached", "deliver a", "deliver b", "drained"})
+	h.Credit(1, Unlimited, false)
+	publish(h, nil, true, "c")
+	r.step()
+	want(t, "the next one", s.bodies(), []string{"a", "b", "c"})
+}
+
+func TestTransientHandOutDoesNotWait(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	s := &sink{}
+	r.queue(7).Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	publish(r.queue(7), nil, false, "a")
+	r.step()
+	want(t, "deliveries", s.bodies(), []string{"a"})
+}
+
+func TestEachPublishersOrderHolds(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	h := r.queue(7)
+	var all []string
+	for i := range 3000 {
+		name := fmt.Sprintf("%d/%d", i%3, i/3)
+		publish(h, nil, i%7 != 0, name)
+		all = append(all, name)
+		if i%500 == 0 {
+			r.step()
+		}
+	}
+	r.settle()
+	s := &sink{}
+	h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	r.settle()
+	want(t, "order", s.bodies(), all)
+}
+
+func TestEntriesAreBounded(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	ps := make([]Publish, 10000)
+	tk := &tickets{}
+	for i := range ps {
+		ps[i] = Publish{Message: text("x"), Persistent: true, Ticket: tk, Seq: uint64(i)}
+	}
+	r.queue(7).Publish(ps)
+	r.settle()
+	want(t, "entries", len(r.log.records), 3)
+	want(t, "ready", r.queue(7).Stats().Ready, uint64(10000))
+	for i := range ps {
+		ps[i].Message.Head = make([]byte, 1<<10)
+	}
+	r.queue(7).Publish(ps[:1000])
+	r.settle()
+	want(t, "entries", len(r.log.records), 3+4)
+	n := uint64(0)
+	for _, o := range tk.got {
+		n += o.last - o.first + 1
+	}
+	want(t, "confirmed", n, uint64(11000))
+}
+
+func TestGet(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	h := r.queue(7)
+	g := h.Getter(ConsumerSpec{}, &sink{})
+	var got []string
+	get := func(noAck bool) {
+		h.Get(g, noAck, func(d Delivery, left uint64, ok bool, err error) {
+			got = append(got, fmt.Sprint(string(d.Message.Head), " id ", d.ID, " left ", left, " ", ok, " ", err))
+		})
+	}
+	get(false)
+	r.step()
+	want(t, "empty", got, []string{" id 0 left 0 false <nil>"})
+	want(t, "records for a get on an empty queue", len(r.log.records), 0)
+	got = nil
+	publish(h, nil, true, "a", "b", "c")
+	get(false)
+	get(true)
+	get(false)
+	get(false)
+	r.settle()
+	want(t, "gets", got, []string{
+		"a id 1 left 2 true <nil>", "b id 0 left 1 true <nil>", "c id 3 left 0 true <nil>", " id 0 left 0 false <nil>",
+	})
+	n := len(r.log.records)
+	get(false)
+	r.step()
+	want(t, "records for a get on an empty queue", len(r.log.records), n)
+	st := h.Stats()
+	want(t, "unacked", st.Unacked, uint64(2))
+	want(t, "gets", []uint64{st.Gets, st.GetsEmpty}, []uint64{3, 3})
+	h.Detach(g, nil)
+	r.step()
+	want(t, "ready after detach", h.Stats().Ready, uint64(2))
+}
+
+func TestNoAckSettlesAtAssignment(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	h := r.queue(7)
+	s := &sink{}
+	h.Attach(ConsumerSpec{NoAck: true, Credit: 2}, s, func(queue.ConsumerID, error) {})
+	publish(h, nil, true, "a", "b", "c")
+	r.settle()
+	want(t, "deliveries", s.bodies(), []string{"a", "b"})
+	want(t, "released", r.log.released[7], []seglog.Range{{First: 1, Last: 2}})
+	want(t, "unacked", h.Stats().Unacked, uint64(0))
+	h.Credit(1, 5, false)
+	r.settle()
+	want(t, "deliveries", s.bodies(), []string{"a", "b", "c"})
+	want(t, "bytes in memory", h.Stats().BodiesInMemory, uint64(0))
+}
+
+// R5, R27: what is requeued comes back to its place, marked.
+func TestSettle(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	h := r.queue(7)
+	s := &sink{}
+	c := h.Attach(unlimited(3), s, func(queue.ConsumerID, error) {})
+	publish(h, nil, true, "1", "2", "3", "4", "5")
+	r.settle()
+	want(t, "prefetch", s.bodies(), []string{"1", "2", "3"})
+	h.Settle(c, ids(2, 2), queue.Requeue)
+	r.settle()
+	want(t, "after the requeue", s.bodies(), []string{"1", "2", "3", "2*"})
+	h.Settle(c, ids(1, 1), queue.Ack)
+	h.Settle(c, ids(3, 3), queue.Discard)
+	h.Settle(c, ids(1, 1), queue.Ack) // again: ignored
+	r.settle()
+	want(t, "after the ack", s.bodies(), []string{"1", "2", "3", "2*", "4", "5"})
+	want(t, "released", r.log.released[7], []seglog.Range{{First: 1, Last: 1}, {First: 3, Last: 3}})
+	st := h.Stats()
+	want(t, "acked, redelivered", []uint64{st.Acked, st.Redelivered}, []uint64{1, 1})
+}
+
+func TestAcksOneByOneAreOneCommand(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	h := r.queue(7)
+	s := &sink{}
+	c := h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	for i := range 1000 {
+		publish(h, nil, true, fmt.Sprint(i))
+	}
+	r.settle()
+	for i := range uint64(1000) {
+		h.Settle(c, ids(i+1, i+1), queue.Ack)
+	}
+	r.settle()
+	last := r.log.records[len(r.log.records)-1]
+	cmds, err := queue.DecodeCommands(nil, last.Meta)
+	if err != nil || len(cmds) != 1 {
+		t.Fatalf("%d commands, %v", len(cmds), err)
+	}
+	want(t, "unacked", h.Stats().Unacked, uint64(0))
+}
+
+func TestWakeAndDrain(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	s := &sink{}
+	c := h.Attach(ConsumerSpec{Wake: true}, s, func(queue.ConsumerID, error) {})
+	r.step()
+	publish(h, nil, false, "a", "b")
+	r.step()
+	want(t, "wakes", s.wakes, 1)
+	h.Credit(c, 1, false)
+	r.step()
+	want(t, "deliveries", s.bodies(), []string{"a"})
+	want(t, "wakes", s.wakes, 2)
+	h.Credit(c, 10, true)
+	r.step()
+	want(t, "deliveries", s.bodies(), []string{"a", "b"})
+	want(t, "drained", s.drained, []uint32{9})
+}
+
+func TestExclusiveConsumerIsAlone(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	var errs []error
+	note := func(_ queue.ConsumerID, err error) { errs = append(errs, err) }
+	h.Attach(ConsumerSpec{Exclusive: true, Credit: Unlimited}, &sink{}, note)
+	h.Attach(unlimited(0), &sink{}, note)
+	r.step()
+	var e *amqperr.Error
+	if errs[0] != nil || !errors.As(errs[1], &e) || e.Code != amqperr.AccessRefused {
+		t.Fatalf("answers: %v", errs)
+	}
+}
+
+func TestCancelKeepsCheckouts(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	s := &sink{}
+	c := h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	publish(h, nil, false, "a")
+	h.Cancel(c, func() { s.events = append(s.events, "cancelled") })
+	publish(h, nil, false, "b")
+	r.step()
+	want(t, "events", s.events, []string{"deliver a", "cancelled"})
+	h.Settle(c, ids(1, 1), queue.Ack)
+	r.step()
+	st := h.Stats()
+	want(t, "ready, unacked, acked", []uint64{st.Ready, st.Unacked, st.Acked}, []uint64{1, 0, 1})
+}
+
+func TestDetachReturnsCheckouts(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	s := &sink{}
+	c := h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	publish(h, nil, false, "a", "b")
+	detached := false
+	h.Detach(c, func() { detached = true })
+	r.step()
+	want(t, "detached", detached, true)
+	s2 := &sink{}
+	h.Attach(unlimited(0), s2, func(queue.ConsumerID, error) {})
+	r.step()
+	want(t, "redelivered", s2.bodies(), []string{"a*", "b*"})
+	want(t, "count", s2.got[0].Count, uint32(1))
+}
+
+func TestPurge(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	h := r.queue(7)
+	var n []uint64
+	count := func(c uint64, err error) { n = append(n, c) }
+	h.Purge(count)
+	r.step()
+	want(t, "records", len(r.log.records), 0)
+	publish(h, nil, true, "a", "b")
+	h.Purge(count)
+	r.settle()
+	want(t, "purged", n, []uint64{0, 2})
+	want(t, "released", r.log.released[7], []seglog.Range{{First: 1, Last: 2}})
+}
+
+// T32: a queue deleted while publishes wait: they count as accepted.
+func TestSealAndDrop(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	h := r.queue(7)
+	s, tk := &sink{}, &tickets{}
+	h.Attach(unlimited(1), s, func(queue.ConsumerID, error) {})
+	r.settle()
+	publish(h, tk, true, "a", "b")
+	var answers []string
+	note := func(n uint64, err error) { answers = append(answers, fmt.Sprint(n, " ", err)) }
+	h.Seal(true, false, note)
+	h.Seal(false, true, note)
+	h.Seal(false, false, note)
+	publish(h, tk, true, "c")
+	h.Attach(unlimited(0), &sink{}, func(_ queue.ConsumerID, err error) { note(0, err) })
+	r.step()
+	want(t, "answers", answers, []string{
+		"0 PRECONDITION_FAILED - queue 'durable' in vhost '/' in use",
+		"0 PRECONDITION_FAILED - queue 'durable' in vhost '/' is not empty",
+		"1 <nil>",
+		"0 NOT_FOUND - no queue 'durable' in vhost '/'",
+	})
+	want(t, "outcomes", tk.got, []outcome{{1, 1, Gone}})
+	done := false
+	gone := errors.New("deleted")
+	r.reg.Drop(7, gone, func() { done = true })
+	publish(h, tk, true, "d")
+	h.Get(h.Getter(ConsumerSpec{}, s), false, func(_ Delivery, _ uint64, _ bool, err error) { note(0, err) })
+	r.settle()
+	want(t, "outcomes", tk.got, []outcome{{1, 1, Gone}, {1, 2, Gone}, {1, 1, Gone}})
+	want(t, "consumer told", s.cancelled, gone)
+	want(t, "done", done, true)
+	want(t, "get", answers[4:], []string{"0 NOT_FOUND - no queue 'durable' in vhost '/'"})
+	last := r.log.records[len(r.log.records)-1]
+	want(t, "last record", last.Kind, seglog.KindDrop)
+	if r.reg.Get(7) != nil || r.node.Group(7) != nil {
+		t.Fatal("the queue is still there")
+	}
+	want(t, "consumer's deliveries that were held back", len(s.got), 0)
+}
+
+func TestUnsealTakesPublishesAgain(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	tk := &tickets{}
+	h.Seal(false, false, func(uint64, error) {})
+	h.Unseal()
+	publish(h, tk, false, "a")
+	r.step()
+	want(t, "outcomes", tk.got, []outcome{{1, 1, Accepted}})
+}
+
+type owner struct{ unused []seglog.GroupID }
+
+func (o *owner) Unused(id seglog.GroupID) { o.unused = append(o.unused, id) }
+
+func TestAutoDeleteTellsTheOwner(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{{ID: 7, AutoDelete: true}, {ID: 8}})
+	o := &owner{}
+	r.reg.SetOwner(o)
+	for _, id := range []seglog.GroupID{7, 8} {
+		c := r.queue(id).Attach(unlimited(0), &sink{}, func(queue.ConsumerID, error) {})
+		r.step()
+		r.queue(id).Detach(c, nil)
+		r.step()
+	}
+	want(t, "unused", o.unused, []seglog.GroupID{7})
+}
+
+func TestBigMessageTravelsInChunks(t *testing.T) {
+	for _, def := range []QueueDef{durable(7), transient(7)} {
+		r := newRig(t, newFakeLog(), []QueueDef{def})
+		h := r.queue(7)
+		big := message.Message{Head: []byte("head")}
+		for i := range 5 {
+			c := make([]byte, message.ChunkSize)
+			c[0] = byte(i)
+			big.Chunks = append(big.Chunks, c)
+		}
+		tk := &tickets{}
+		h.Publish([]Publish{
+			{Message: text("before"), Persistent: true, Ticket: tk, Seq: 1},
+			{Message: big, Persistent: true, Ticket: tk, Seq: 2},
+			{Message: big, Persistent: true, Ticket: tk, Seq: 3},
+			{Message: text("after"), Persistent: true, Ticket: tk, Seq: 4},
+		})
+		s := &sink{}
+		h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+		r.settle()
+		want(t, "order", s.bodies(), []string{"before", "head", "head", "after"})
+		want(t, "chunks", len(s.got[2].Message.Chunks), 5)
+		for i, c := range s.got[2].Message.Chunks {
+			want(t, "chunk", int(c[0]), i)
+		}
+		if def.Durable {
+			want(t, "items", len(r.log.items[7]), 14)
+			for _, rec := range r.log.records {
+				want(t, "kind", rec.Kind, seglog.KindEntry)
+			}
+		}
+		h.Settle(1, ids(1, 4), queue.Ack)
+		r.settle()
+		want(t, "bytes in memory", h.Stats().BodiesInMemory, uint64(0))
+		n := uint64(0)
+		for _, rg := range r.log.released[7] {
+			n += rg.Last - rg.First + 1
+		}
+		if def.Durable {
+			want(t, "released", n, uint64(14))
+		}
+	}
+}
+
+func TestOverduePublishIsUnknown(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	h := r.queue(7)
+	tk := &tickets{}
+	publish(h, tk, true, "a")
+	r.step()
+	r.queue(7).host.Overdue(1)
+	want(t, "outcomes", tk.got, []outcome{{1, 1, Unknown}})
+	r.settle()
+	want(t, "outcomes", tk.got, []outcome{{1, 1, Unknown}})
+}
+
+func TestTransientBodiesSpillPastTheBudget(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)}, func(_ *replicaOptions, o *Options) { o.TransientBudget = 10 })
+	h := r.queue(7)
+	tk := &tickets{}
+	publish(h, tk, false, "0123456789")
+	r.step()
+	publish(h, tk, false, "spilled")
+	r.step()
+	want(t, "confirmed at once", len(tk.got), 2)
+	want(t, "items in the log", len(r.log.items[7]), 1)
+	want(t, "syncs asked for", r.log.syncs, 0)
+	s := &sink{}
+	h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	r.settle()
+	h.Settle(1, ids(1, 2), queue.Ack)
+	r.settle()
+	want(t, "volatile bytes", r.reg.Totals().VolatileBytes, int64(0))
+}
+
+func TestTailCacheIsBounded(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7), durable(8)}, func(_ *replicaOptions, o *Options) { o.TailCache = 4 << 10 })
+	body := string(make([]byte, 100))
+	for i := range 400 {
+		publish(r.queue(seglog.GroupID(7+i%2)), nil, true, body)
+		r.settle()
+	}
+	if n := r.reg.Totals().TailBytes; n > 4<<10 {
+		t.Fatalf("%d bytes in the tail cache", n)
+	}
+	n := r.queue(7).Stats().BodiesInMemory + r.queue(8).Stats().BodiesInMemory
+	if n == 0 || n > 4<<10+uint64(len(body)*pageSize) {
+		t.Fatalf("%d bytes in memory", n)
+	}
+	s := &sink{}
+	r.queue(7).Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	r.settle()
+	loads := 0
+	for _, d := range s.got {
+		if d.Load != nil {
+			loads++
+		}
+	}
+	want(t, "deliveries", len(s.got), 200)
+	if loads == 0 || loads == 200 {
+		t.Fatalf("%d of 200 deliveries to be loaded", loads)
+	}
+}
+
+func TestConsumersAreListed(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	h.Attach(ConsumerSpec{Tag: "x", Prefetch: 1, Credit: Unlimited}, &sink{}, func(queue.ConsumerID, error) {})
+	h.Getter(ConsumerSpec{}, &sink{})
+	publish(h, nil, false, "a", "b")
+	var infos []ConsumerInfo
+	var x Explanation
+	h.Consumers(func(l []ConsumerInfo) { infos = slices.Clone(l) })
+	h.Explain(func(e Explanation) { x = e })
+	r.step()
+	want(t, "consumers", len(infos), 1)
+	want(t, "consumer", []any{infos[0].Spec.Tag, infos[0].Unacked, infos[0].Active}, []any{"x", uint64(1), false})
+	want(t, "blocked by", x.BlockedBy, "prefetch")
+}
