@@ -77,9 +77,9 @@ func (a *Authenticator) Login(mechanism string, response []byte, peer net.Addr) 
 		short := fmt.Sprintf("user '%s' can only connect via localhost", name)
 		return nil, &Refusal{
 			User: name,
-			Reason: short + ". To let clients in from other machines add a user: 'ctl add_user NAME PASSWORD', " +
-				"then 'ctl set_permissions NAME \".*\" \".*\" \".*\"'. The setting loopback_users lists who is held to this rule",
-			client: amqperr.LoginRefusedReason(mechanism, short+"; add a user for other machines with 'ctl add_user' and 'ctl set_permissions'"),
+			Reason: short + ". To let clients in from other machines add a user: 'holdfast ctl add_user NAME PASSWORD', " +
+				"then 'holdfast ctl set_permissions NAME \".*\" \".*\" \".*\"'. The setting loopback_users lists who is held to this rule",
+			client: amqperr.LoginRefusedReason(mechanism, short+"; add a user for other machines with 'holdfast ctl add_user' and 'holdfast ctl set_permissions'"),
 		}
 	}
 	return &Identity{Name: u.Name, Tags: u.Tags}, nil
