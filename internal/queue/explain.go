@@ -1,5 +1,10 @@
 package queue
 
+import (
+	"fmt"
+	"strings"
+)
+
 // Standing says whether a consumer can get a message now, and if not, why.
 type Standing uint8
 
@@ -18,21 +23,19 @@ const (
 	Getting
 )
 
+var standings = [...]struct{ name, sentence string }{
+	Waiting:    {"waiting", "can get a message"},
+	AtPrefetch: {"at-prefetch", "at the prefetch limit"},
+	NoCredit:   {"no-credit", "without credit"},
+	Suspended:  {"suspended", "on a node that is suspect"},
+	Ended:      {"ended", "cancelled"},
+	Getting:    {"getting", "getting"},
+}
+
 // String returns the standing's name.
 func (s Standing) String() string {
-	switch s {
-	case Waiting:
-		return "waiting"
-	case AtPrefetch:
-		return "at-prefetch"
-	case NoCredit:
-		return "no-credit"
-	case Suspended:
-		return "suspended"
-	case Ended:
-		return "ended"
-	case Getting:
-		return "getting"
+	if s <= Getting {
+		return standings[s].name
 	}
 	return "standing?"
 }
@@ -43,7 +46,27 @@ type Explanation struct {
 	// OldestUnacked is the time of the entry that assigned the oldest message now
 	// held; 0 if none is held.
 	OldestUnacked int64
-	Consumers     []ConsumerState
+	// Consumers has every consumer and getter, by id; Standings counts the consumers
+	// (getters left out) by their standing.
+	Consumers []ConsumerState
+	Standings [Getting]int
+}
+
+// Reason says in words why no message is delivered now.
+func (x *Explanation) Reason() string {
+	if x.Ready == 0 {
+		return "no message is ready"
+	}
+	var parts []string
+	for s, n := range x.Standings {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, standings[s].sentence))
+		}
+	}
+	if len(parts) == 0 {
+		return "there is no consumer"
+	}
+	return "consumers: " + strings.Join(parts, ", ")
 }
 
 // ConsumerState describes one consumer or getter.
@@ -73,6 +96,9 @@ func (m *Machine) Explain() Explanation {
 			x.OldestUnacked = s.OldestUnacked
 		}
 		x.Consumers = append(x.Consumers, s)
+		if s.Standing < Getting {
+			x.Standings[s.Standing]++
+		}
 	}
 	return x
 }
