@@ -1,0 +1,211 @@
+package catalog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"holdfast/internal/invariant"
+	"holdfast/internal/wire"
+)
+
+// sampleCommands has one command of every kind.
+func sampleCommands() [][]byte {
+	args := wire.NewTable(map[string]any{"a": 1, "b": "x"})
+	return [][]byte{
+		Bootstrap(Defaults{VHost: "/", User: User{Name: "guest", Hash: "h", Algorithm: "a", Tags: []string{"administrator"}}, Configure: ".*", Write: ".*", Read: ".*"}),
+		NewIncarnation("node"),
+		AddVHost("v", "description", []string{"t1", "t2"}),
+		DeclareQueue(QueueDecl{VHost: "/", Name: "q", Durable: true, Args: args, User: "guest"}),
+		DeclareQueue(QueueDecl{VHost: "/", Name: "e", Exclusive: true, Conn: MakeConnID(1, 5)}),
+		DeclareQueue(QueueDecl{VHost: "/", Name: "e2", Exclusive: true, Conn: MakeConnID(1, 5)}),
+		DeclareQueue(QueueDecl{VHost: "v", Name: "t", Conn: MakeConnID(1, 0)}),
+		DeclareExchange(ExchangeDecl{VHost: "/", Name: "x", Type: "topic", Durable: true, Args: wire.NewTable(map[string]any{"alternate-exchange": "amq.fanout"})}),
+		DeclareExchange(ExchangeDecl{VHost: "/", Name: "h", Type: "headers", AutoDelete: true, Conn: MakeConnID(1, 5)}),
+		Bind(Binding{VHost: "/", Source: "x", Destination: "q", Key: "a.*"}, 0),
+		Bind(Binding{VHost: "/", Source: "h", Destination: "q", Args: args}, 0),
+		Bind(Binding{VHost: "/", Source: "amq.fanout", Destination: "e"}, MakeConnID(1, 5)),
+		Bind(Binding{VHost: "/", Source: "x", Kind: KindExchange, Destination: "h", Key: "#"}, 0),
+		Unbind(Binding{VHost: "/", Source: "x", Destination: "q", Key: "a.*"}, 0),
+		AddUser(User{Name: "ann", Hash: "h"}),
+		PutUser(User{Name: "bob", Tags: []string{"monitoring"}}),
+		SetPassword("ann", "h2", "a"),
+		SetTags("ann", []string{"t"}),
+		SetPermissions(Permission{User: "ann", VHost: "/", Configure: "a", Write: "b", Read: "c"}),
+		SetPermissions(Permission{User: "bob", VHost: "v", Read: ".*"}),
+		ClearPermissions("ann", "/"),
+		DeleteQueue("/", "e", 0, MakeConnID(1, 5)),
+		DeleteConnectionQueues(MakeConnID(1, 5)),
+		DeleteQueues([]QueueID{firstQueue, 999}),
+		DeleteExchange("/", "x", false),
+		DeleteUser("bob"),
+		DeleteVHost("v"),
+	}
+}
+
+// TestRestoreAtEveryPrefix restores after each command and lets both machines go on to the end: their states must be the
+// same all the way.
+func TestRestoreAtEveryPrefix(t *testing.T) {
+	cmds := sampleCommands()
+	for cut := range len(cmds) + 1 {
+		m := New()
+		for i, cmd := range cmds[:cut] {
+			if res := m.Apply(uint64(i), int64(i), cmd).(*Result); res.Err != nil {
+				t.Fatalf("command %d: %v", i, res.Err)
+			}
+		}
+		restored := New()
+		if err := restored.Restore(m.AppendSnapshot([]byte("prefix"))[len("prefix"):]); err != nil {
+			t.Fatal(err)
+		}
+		for i, cmd := range cmds[cut:] {
+			a, b := m.Apply(uint64(cut+i), int64(cut+i), cmd).(*Result), restored.Apply(uint64(cut+i), int64(cut+i), cmd).(*Result)
+			if describe(a) != describe(b) {
+				t.Fatalf("cut %d, command %d: %s, restored %s", cut, cut+i, describe(a), describe(b))
+			}
+		}
+		if !bytes.Equal(m.AppendSnapshot(nil), restored.AppendSnapshot(nil)) {
+			t.Fatalf("cut %d: the states differ", cut)
+		}
+	}
+}
+
+// TestDamagedCommands cuts and changes every command: it is refused by an invariant or does something else, but never
+// leaves half of it done or runs away.
+func TestDamagedCommands(t *testing.T) {
+	for i, cmd := range sampleCommands() {
+		for n := range cmd {
+			mustRefuse(t, fmt.Sprintf("command %d cut at %d", i, n), cmd[:n])
+		}
+		mustRefuse(t, "a byte too many", append(bytes.Clone(cmd), 0))
+		for n := range cmd {
+			for _, b := range []byte{0, 1, 0x7f, 0xff} {
+				bad := bytes.Clone(cmd)
+				bad[n] = b
+				apply(New(), bad)
+			}
+		}
+	}
+}
+
+func mustRefuse(t *testing.T, what string, cmd []byte) {
+	t.Helper()
+	if _, err := apply(New(), cmd); err == nil {
+		t.Errorf("%s: applied", what)
+	}
+}
+
+// apply returns the invariant's violation as an error.
+func apply(m *Machine, cmd []byte) (res *Result, err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case invariant.Violation:
+			err = r
+		default:
+			panic(r)
+		}
+	}()
+	return m.Apply(1, 1, cmd).(*Result), nil
+}
+
+func TestDamagedSnapshots(t *testing.T) {
+	m := New()
+	for _, cmd := range sampleCommands()[:20] {
+		m.Apply(1, 1, cmd)
+	}
+	whole := m.AppendSnapshot(nil)
+	for n := range whole {
+		r := New()
+		if err := r.Restore(whole[:n]); err == nil {
+			t.Errorf("restored from %d of %d bytes", n, len(whole))
+		}
+		if r.View().VHosts().Len() != 0 || r.View().Bootstrapped() {
+			t.Fatal("a failed Restore has changed the state")
+		}
+	}
+	if err := New().Restore(append(bytes.Clone(whole), 0)); !errors.Is(err, errCorrupt) {
+		t.Errorf("a byte too many: %v", err)
+	}
+	if err := New().Restore([]byte{99}); err == nil || err.Error() != "catalog: snapshot of version 99, this node reads version 1" {
+		t.Errorf("another version: %v", err)
+	}
+}
+
+func FuzzApply(f *testing.F) {
+	for _, cmd := range sampleCommands() {
+		f.Add(cmd)
+	}
+	f.Fuzz(func(t *testing.T, cmd []byte) {
+		m := New()
+		for _, c := range sampleCommands()[:12] {
+			m.Apply(1, 1, c)
+		}
+		before := m.AppendSnapshot(nil)
+		if res, err := apply(m, cmd); err != nil || res.Err != nil {
+			if !bytes.Equal(before, m.AppendSnapshot(nil)) {
+				t.Fatal("a refused command has changed the state")
+			}
+		}
+		r := New()
+		if err := r.Restore(m.AppendSnapshot(nil)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzRestore(f *testing.F) {
+	m := New()
+	for _, cmd := range sampleCommands() {
+		m.Apply(1, 1, cmd)
+		f.Add(m.AppendSnapshot(nil))
+	}
+	f.Fuzz(func(t *testing.T, snapshot []byte) {
+		if r := New(); r.Restore(snapshot) == nil {
+			r.AppendSnapshot(nil)
+		}
+	})
+}
+
+// TestReadersWhileApplying is for the race detector: readers route and list while commands are applied, and what one
+// view says never changes.
+func TestReadersWhileApplying(t *testing.T) {
+	m := New()
+	m.Apply(1, 1, Bootstrap(Defaults{VHost: "/"}))
+	m.Apply(1, 1, DeclareExchange(ExchangeDecl{VHost: "/", Name: "x", Type: "topic", Durable: true}))
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				v := m.View()
+				x := v.Exchange("/", "x")
+				if got, want := len(v.Route(x, "k.1", nil, nil)), v.BindingsFrom("/", "x").Len(); got != want {
+					t.Errorf("%d queues for %d bindings", got, want)
+				}
+				for b := range v.Bindings("/").All() {
+					if v.Queue("/", b.Destination) == nil {
+						t.Errorf("a binding to a queue that is not there: %s", b.Destination)
+					}
+				}
+			}
+		})
+	}
+	for i := range 500 {
+		name := fmt.Sprintf("q%d", i)
+		m.Apply(1, 1, DeclareQueue(QueueDecl{VHost: "/", Name: name, Durable: true}))
+		m.Apply(1, 1, Bind(Binding{VHost: "/", Source: "x", Destination: name, Key: "k.#"}, 0))
+		if i >= 20 {
+			m.Apply(1, 1, DeleteQueue("/", fmt.Sprintf("q%d", i-20), 0, 0))
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
