@@ -25,7 +25,7 @@ func sampleValues() Values {
 		Messages: Messages{Received: 100, Delivered: 90},
 		Alarms:   Alarms{Disk: true},
 	}
-	v.Log = Log{Segments: map[string]uint64{"open": 1, "ready": 2}, SyncSeconds: sync.Read(), MessagesPerSync: NewHistogram(Sizes()).Read(), RecordsPerSync: NewHistogram(Sizes()).Read()}
+	v.Log = Log{Segments: map[string]uint64{"open": 1, "ready": 2}, SyncSeconds: sync.Read()}
 	v.Shards = Shards{Shards: 2, RoundSeconds: sync.Read(), StableSeconds: sync.Read()}
 	return v
 }

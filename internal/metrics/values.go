@@ -59,15 +59,19 @@ type Messages struct {
 // Log is the segment log.
 type Log struct {
 	Segments             map[string]uint64 // by state
+	DiskBytes            uint64            // of its files
 	LiveBytes, DeadBytes uint64
-	QueuedBytes          uint64 // appended and not yet written
+	LiveMessages         uint64
+	QueuedBytes          uint64 // appended and not yet stable
 	Syncs                uint64
-	WrittenBytes         uint64
-	RewrittenBytes       uint64 // survivors copied to get space back
-	Checkpoints          uint64
 	SyncSeconds          Distribution
-	RecordsPerSync       Distribution
-	MessagesPerSync      Distribution
+	Records, Messages    uint64 // made stable
+	WrittenBytes         uint64
+	Reads, ReadBytes     uint64
+	RewrittenBytes       uint64 // survivors copied to get space back
+	RewrittenSegments    uint64
+	RecycledSegments     uint64
+	Checkpoints          uint64
 	QuarantinedGroups    uint64
 }
 

@@ -33,10 +33,14 @@ func declareQueue() *command {
 				return usagef("--arguments is not JSON")
 			}
 			r.say("Declaring queue '%s' in vhost '%s' ...", args[0], r.vhost)
-			return r.call("PUT", path("queues", r.vhost, args[0]),
-				map[string]any{"durable": !transient, "auto_delete": autoDelete, "arguments": json.RawMessage(arguments)})
+			return r.declare(args[0], !transient, autoDelete, json.RawMessage(arguments))
 		},
 	}
+}
+
+func (r *run) declare(queue string, durable, autoDelete bool, arguments json.RawMessage) error {
+	return r.call("PUT", path("queues", r.vhost, queue),
+		map[string]any{"durable": durable, "auto_delete": autoDelete, "arguments": arguments})
 }
 
 func purgeQueue() *command {
@@ -84,7 +88,7 @@ func deleteQueue() *command {
 
 func publish() *command {
 	var exchange, contentType, properties string
-	var transient bool
+	var transient, declare bool
 	var headers []string
 	return &command{
 		use: "publish routing-key [body]", short: "Publishes a message; without a body in the arguments it is read from standard input",
@@ -92,6 +96,7 @@ func publish() *command {
 		least: 1, most: 2,
 		flags: func(c *cobra.Command) {
 			c.Flags().StringVar(&exchange, "exchange", "", "exchange to publish to")
+			c.Flags().BoolVar(&declare, "declare", false, "declare the queue first, should it not exist")
 			c.Flags().BoolVar(&transient, "transient", false, "the message need not survive a restart")
 			c.Flags().StringVar(&contentType, "content-type", "", "content type of the body")
 			c.Flags().StringArrayVar(&headers, "header", nil, "a header, name=value; may be given several times")
@@ -118,6 +123,14 @@ func publish() *command {
 				var err error
 				if body, err = io.ReadAll(r.In); err != nil {
 					return failf(ExitData, "Error: the body: %v", err)
+				}
+			}
+			if declare {
+				if exchange != "" {
+					return usagef("--declare goes with the default exchange, whose routing key is the name of a queue")
+				}
+				if err := r.declare(args[0], true, false, json.RawMessage("{}")); err != nil {
+					return err
 				}
 			}
 			var answer struct{ Queues int }
@@ -208,14 +221,18 @@ func explain() *command {
 	return &command{
 		use: "explain queue", short: "Says how a queue stands and what its ready messages wait for", least: 1, most: 1,
 		run: func(r *run, args []string) error {
-			var lines []string
-			if err := r.client.do(r.ctx, "GET", path("queues", r.vhost, args[0], "explain"), nil, &lines); err != nil {
+			var raw json.RawMessage
+			if err := r.client.do(r.ctx, "GET", path("queues", r.vhost, args[0], "explain"), nil, &raw); err != nil {
 				return err
 			}
 			if r.formatter == "json" {
-				return writeJSON(r.Out, lines)
+				return writeJSON(r.Out, raw)
 			}
-			for _, line := range lines {
+			var said struct{ Lines []string }
+			if err := json.Unmarshal(raw, &said); err != nil {
+				return failf(ExitSoftware, "Error: %v", err)
+			}
+			for _, line := range said.Lines {
 				fmt.Fprintln(r.Out, clean(line))
 			}
 			return nil
