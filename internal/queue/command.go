@@ -56,8 +56,9 @@ const (
 	SessionSuspect Kind = 14
 	// SessionDead ends Session: its consumers are detached, its chunks aborted.
 	SessionDead Kind = 15
-	// EpochOpen opens Epoch of the publishing half of Session and answers with
-	// EpochOpened and the last Seq accepted before.
+	// EpochOpen opens Epoch of the publishing half of Session, if it is later than
+	// the one open. Answered by EpochOpened with the last Seq accepted in the epoch
+	// before, however often it is asked.
 	EpochOpen Kind = 16
 	// Recover is the first command of a new incarnation of the queue's node. It
 	// drops transient messages, takes back checkouts, and ends every session and

@@ -32,8 +32,8 @@ const (
 	Purged
 	// Unused: the last consumer of a queue with AutoDelete has left.
 	Unused
-	// EpochOpened: Session's new epoch is open; Count is the last sequence number
-	// accepted before.
+	// EpochOpened: Session's epoch is open; Count is the last sequence number
+	// accepted in the one before.
 	EpochOpened
 	// Recovered: the queue begins a new incarnation. Count is the number of transient messages dropped.
 	Recovered

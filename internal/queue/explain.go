@@ -66,7 +66,7 @@ func (x *Explanation) Reason() string {
 	if len(parts) == 0 {
 		return "there is no consumer"
 	}
-	return "consumers: " + strings.Join(parts, ", ")
+	return "of the consumers, " + strings.Join(parts, ", ")
 }
 
 // ConsumerState describes one consumer or getter.

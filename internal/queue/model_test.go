@@ -46,9 +46,9 @@ type modelConsumer struct {
 }
 
 type modelSession struct {
-	suspect        bool
-	epoch, lastSeq uint64
-	uploads        map[uint64][]Number
+	suspect                bool
+	epoch, closed, lastSeq uint64
+	uploads                map[uint64][]Number
 }
 
 func newModel() *model {
@@ -174,10 +174,10 @@ func (m *model) command(c *Command) {
 	case EpochOpen:
 		last := uint64(0)
 		if s != nil {
-			last = s.lastSeq
 			if c.Epoch > s.epoch {
-				s.epoch, s.lastSeq = c.Epoch, 0
+				s.epoch, s.closed, s.lastSeq = c.Epoch, s.lastSeq, 0
 			}
+			last = s.closed
 		}
 		m.event("epoch of %d opened after %d", c.Session, last)
 	case Recover:

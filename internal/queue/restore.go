@@ -105,7 +105,7 @@ func (m *Machine) restoreRun(d *decoder) {
 func (m *Machine) restoreSession(d *decoder) {
 	s := &session{id: SessionID(d.uint())}
 	s.suspect = d.upTo(snapSuspect) != 0
-	s.epoch, s.lastSeq = d.uint(), d.uint()
+	s.epoch, s.lastSeq, s.closed = d.uint(), d.uint(), d.uint()
 	for n := d.upTo(uint64(len(d.b))); n > 0 && !d.bad; n-- {
 		u := upload{key: d.uint(), chunks: m.restoreRanges(d)}
 		for _, r := range u.chunks {

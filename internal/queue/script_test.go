@@ -198,7 +198,7 @@ func ids(first, last uint64) string { return Numbers{Number(first), Number(last)
 
 func printState(out *strings.Builder, m *Machine) {
 	x := m.Explain()
-	fmt.Fprintf(out, "%d ready, %d unacked, %d consumers: %s\n", x.Ready, x.Unacked, m.Consumers(), x.Reason())
+	fmt.Fprintf(out, "%d ready, %d unacked, %d consumers (%s)\n", x.Ready, x.Unacked, m.Consumers(), x.Reason())
 	if x.OldestUnacked > 0 {
 		fmt.Fprintf(out, "oldest unacked since %ds\n", x.OldestUnacked/1e9)
 	}
@@ -219,7 +219,9 @@ func printState(out *strings.Builder, m *Machine) {
 		if c.credit != Unlimited {
 			fmt.Fprintf(out, " credit=%d", c.credit)
 		}
-		c.held.runs(func(r heldRun) { fmt.Fprintf(out, ", holds %v as %v", Numbers{r.first.number, r.lastNumber()}, ids(r.id, r.lastID())) })
+		c.held.runs(func(r heldRun) {
+			fmt.Fprintf(out, ", holds %v as %v", Numbers{r.first.number, r.lastNumber()}, ids(r.id, r.lastID()))
+		})
 		fmt.Fprintln(out)
 	}
 	fmt.Fprintf(out, "live %v\n", m.Live(nil))

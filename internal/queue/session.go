@@ -10,7 +10,8 @@ type session struct {
 	id      SessionID
 	suspect bool
 	epoch   uint64 // of its publishing half
-	lastSeq uint64 // of the last publish accepted
+	lastSeq uint64 // of the last publish accepted in it
+	closed  uint64 // of the last publish accepted in the epoch before
 	uploads []upload
 }
 
@@ -97,10 +98,10 @@ func (m *Machine) epochOpen(c *Command, fx *Effects) {
 	if s == nil {
 		return
 	}
-	e.Count = s.lastSeq
 	if c.Epoch > s.epoch {
-		s.epoch, s.lastSeq = c.Epoch, 0
+		s.epoch, s.closed, s.lastSeq = c.Epoch, s.lastSeq, 0
 	}
+	e.Count = s.closed
 }
 
 // recover begins a new incarnation: nobody is there any more, what was held is ready

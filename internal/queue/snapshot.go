@@ -17,15 +17,15 @@ import (
 const snapshotVersion = 1
 
 const (
-	// sectionCore: applied, time, flags (flagAutoDelete, flagHandedOut), chunks given out.
+	// sectionCore: applied, time, flags (snapAutoDelete, snapHandedOut), chunks given out.
 	sectionCore = 1
 	// sectionLanes: for each lane the places given out.
 	sectionLanes = 2
 	// sectionReady: for each run of ready messages, in order: first number, less the last one
 	// of the run before; length; history.
 	sectionReady = 3
-	// sectionSessions: for each session, by id: id, flags (flagSuspect), epoch, last sequence number,
-	// number of uploads; each upload: key, number of ranges, ranges.
+	// sectionSessions: for each session, by id: id, flags (snapSuspect), epoch, last sequence number in
+	// it and in the one before, number of uploads; each upload: key, number of ranges, ranges.
 	sectionSessions = 4
 	// sectionConsumers: for each consumer, by id: id, session, flags, credit, prefetch,
 	// priority, deliveries, number of checkout runs; each run: first id, less the last one
@@ -151,6 +151,7 @@ func (e *encoder) session(s *session) {
 	e.uint(bit(s.suspect, snapSuspect))
 	e.uint(s.epoch)
 	e.uint(s.lastSeq)
+	e.uint(s.closed)
 	e.uint(uint64(len(s.uploads)))
 	for _, u := range s.uploads {
 		e.uint(u.key)
