@@ -48,11 +48,13 @@ func (b *Broker) dropQueues(queues []*catalog.Queue, done func()) {
 	for _, q := range queues {
 		id := seglog.GroupID(q.ID)
 		b.queueMu.Lock()
-		if b.queues.Get(id) == nil {
+		h := b.queues.Get(id)
+		if h == nil {
 			b.queueMu.Unlock()
 			one()
 			continue
 		}
+		b.counters.gone(h.Stats())
 		b.queues.Drop(id, amqperr.NoQueue(q.VHost, q.Name), one)
 		b.queueMu.Unlock()
 	}

@@ -3,7 +3,7 @@ package broker
 import (
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"holdfast/internal/queuehost"
 )
 
 // counters count what happens in the broker, apart from messages: those are
@@ -15,127 +15,64 @@ type counters struct {
 	published, routed                    atomic.Uint64 // added to by Publisher.Flush
 	unroutableDropped                    atomic.Uint64
 	unroutableReturned                   atomic.Uint64
+
+	// What the queues that are gone had counted: sums over all queues never step back.
+	goneDelivered, goneRedelivered, goneAcked, goneGetsEmpty atomic.Uint64
 }
 
-// metric is one number shown under a name of rabbitmq_prometheus.
-type metric struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
-	read func(*Broker) float64
+// gone keeps the counts of a queue that is about to be dropped.
+func (c *counters) gone(s queuehost.Stats) {
+	c.goneDelivered.Add(s.Delivered)
+	c.goneRedelivered.Add(s.Redelivered)
+	c.goneAcked.Add(s.Acked)
+	c.goneGetsEmpty.Add(s.GetsEmpty)
 }
 
-func counted(name, help string, of func(*counters) *atomic.Uint64) metric {
-	return metric{
-		prometheus.NewDesc("rabbitmq_"+name, help, nil, nil), prometheus.CounterValue,
-		func(b *Broker) float64 { return float64(of(&b.counters).Load()) },
+// Totals are the counters of the broker since it started, and what is open now.
+type Totals struct {
+	Connections                               uint64 // open
+	ConnectionsOpened, ConnectionsClosed      uint64
+	QueuesCreated, QueuesDeleted              uint64
+	Logins, LoginsRefused                     uint64
+	Published, Routed                         uint64 // messages of clients; once for each queue
+	UnroutableDropped, UnroutableReturned     uint64
+	Delivered, Redelivered, Acked, GetsEmpty  uint64 // by queues, those that are gone included
+	Queues, Quarantined, Ready, Unacked       uint64 // of the queues that are there
+	Consumers, BodiesInMemory, WaitingForDisk uint64
+	BlockedReason                             string // what publishers are told while an alarm is on, else ""
+}
+
+// Totals sums up over all queues of the node; it disturbs nobody.
+func (b *Broker) Totals() Totals {
+	c := &b.counters
+	t := Totals{
+		ConnectionsOpened: c.connectionsOpened.Load(), ConnectionsClosed: c.connectionsClosed.Load(),
+		QueuesCreated: c.queuesDeclared.Load(), QueuesDeleted: c.queuesDeleted.Load(),
+		Logins: c.logins.Load(), LoginsRefused: c.loginsRefused.Load(),
+		Published: c.published.Load(), Routed: c.routed.Load(),
+		UnroutableDropped: c.unroutableDropped.Load(), UnroutableReturned: c.unroutableReturned.Load(),
+		Delivered: c.goneDelivered.Load(), Redelivered: c.goneRedelivered.Load(),
+		Acked: c.goneAcked.Load(), GetsEmpty: c.goneGetsEmpty.Load(),
 	}
-}
-
-func gauge(name, help string, read func(*Broker) float64) metric {
-	return metric{prometheus.NewDesc("rabbitmq_"+name, help, nil, nil), prometheus.GaugeValue, read}
-}
-
-var metrics = []metric{
-	counted("connections_opened_total", "Connections opened.", func(c *counters) *atomic.Uint64 { return &c.connectionsOpened }),
-	counted("connections_closed_total", "Connections closed.", func(c *counters) *atomic.Uint64 { return &c.connectionsClosed }),
-	counted("queues_declared_total", "Queues declared that were not there before.", func(c *counters) *atomic.Uint64 { return &c.queuesDeclared }),
-	counted("queues_deleted_total", "Queues deleted.", func(c *counters) *atomic.Uint64 { return &c.queuesDeleted }),
-	counted("auth_attempts_total", "Logins attempted.", func(c *counters) *atomic.Uint64 { return &c.logins }),
-	counted("auth_attempts_failed_total", "Logins refused.", func(c *counters) *atomic.Uint64 { return &c.loginsRefused }),
-	counted("global_messages_received_total", "Messages published by clients.", func(c *counters) *atomic.Uint64 { return &c.published }),
-	counted("global_messages_routed_total", "Messages routed, once per queue.", func(c *counters) *atomic.Uint64 { return &c.routed }),
-	counted("global_messages_unroutable_dropped_total", "Messages that no queue got.", func(c *counters) *atomic.Uint64 { return &c.unroutableDropped }),
-	counted("global_messages_unroutable_returned_total", "Mandatory messages that no queue got.", func(c *counters) *atomic.Uint64 { return &c.unroutableReturned }),
-	gauge("connections", "Connections open.", func(b *Broker) float64 {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return float64(len(b.conns))
-	}),
-	gauge("alarms_memory_used_watermark", "1 while the memory alarm is on.", func(b *Broker) float64 { return b.alarmOn(AlarmMemory) }),
-	gauge("alarms_free_disk_space_watermark", "1 while the disk alarm is on.", func(b *Broker) float64 { return b.alarmOn(AlarmDisk) }),
-}
-
-func (b *Broker) alarmOn(kind AlarmKind) float64 {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, on := b.alarms[kind]; on {
-		return 1
-	}
-	return 0
-}
-
-// Describe implements prometheus.Collector.
-func (b *Broker) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range metrics {
-		to <- m.desc
-	}
-	describeQueues(to)
-}
-
-// Collect implements prometheus.Collector: everything is summed up when it is asked for.
-func (b *Broker) Collect(to chan<- prometheus.Metric) {
-	for _, m := range metrics {
-		to <- prometheus.MustNewConstMetric(m.desc, m.kind, m.read(b))
-	}
-	b.collectQueues(to)
-}
-
-var (
-	queuesDesc     = prometheus.NewDesc("rabbitmq_queues", "Queues.", nil, nil)
-	consumersDesc  = prometheus.NewDesc("rabbitmq_consumers", "Consumers.", nil, nil)
-	readyDesc      = prometheus.NewDesc("rabbitmq_queue_messages_ready", "Messages ready to be delivered.", nil, nil)
-	unackedDesc    = prometheus.NewDesc("rabbitmq_queue_messages_unacked", "Messages delivered and not yet acknowledged.", nil, nil)
-	messagesDesc   = prometheus.NewDesc("rabbitmq_queue_messages", "Messages ready and unacknowledged.", nil, nil)
-	publishedDesc  = prometheus.NewDesc("rabbitmq_queue_messages_published_total", "Messages published into queues that are there.", nil, nil)
-	deliveredDesc  = prometheus.NewDesc("rabbitmq_queue_messages_delivered_total", "Messages delivered by queues that are there.", nil, nil)
-	ackedDesc      = prometheus.NewDesc("rabbitmq_queue_messages_acked_total", "Messages acknowledged in queues that are there.", nil, nil)
-	redeliverDesc  = prometheus.NewDesc("rabbitmq_queue_messages_redelivered_total", "Messages redelivered by queues that are there.", nil, nil)
-	quarantineDesc = prometheus.NewDesc("rabbitmq_queues_quarantined", "Queues that cannot serve because their data was found damaged.", nil, nil)
-)
-
-func describeQueues(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		queuesDesc, consumersDesc, readyDesc, unackedDesc, messagesDesc,
-		publishedDesc, deliveredDesc, ackedDesc, redeliverDesc, quarantineDesc,
-	} {
-		to <- d
-	}
-}
-
-// collectQueues sums up over all queues of the node.
-func (b *Broker) collectQueues(to chan<- prometheus.Metric) {
-	var queues, consumers, ready, unacked, published, delivered, acked, redelivered, quarantined uint64
+	t.Connections, t.BlockedReason = uint64(len(b.conns)), b.blockReason()
+	b.mu.Unlock()
 	for h := range b.queues.All() {
-		queues++
+		t.Queues++
 		if h.Unavailable() != nil {
-			quarantined++
+			t.Quarantined++
 			continue
 		}
 		s := h.Stats()
-		consumers += s.Consumers
-		ready += s.Ready
-		unacked += s.Unacked
-		published += s.Published
-		delivered += s.Delivered
-		acked += s.Acked
-		redelivered += s.Redelivered
+		t.Ready += s.Ready
+		t.Unacked += s.Unacked
+		t.Consumers += s.Consumers
+		t.BodiesInMemory += s.BodiesInMemory
+		t.WaitingForDisk += s.Unstable
+		t.Delivered += s.Delivered
+		t.Redelivered += s.Redelivered
+		t.Acked += s.Acked
+		t.GetsEmpty += s.GetsEmpty
 	}
-	for _, v := range []struct {
-		desc *prometheus.Desc
-		kind prometheus.ValueType
-		n    uint64
-	}{
-		{queuesDesc, prometheus.GaugeValue, queues},
-		{consumersDesc, prometheus.GaugeValue, consumers},
-		{readyDesc, prometheus.GaugeValue, ready},
-		{unackedDesc, prometheus.GaugeValue, unacked},
-		{messagesDesc, prometheus.GaugeValue, ready + unacked},
-		{publishedDesc, prometheus.CounterValue, published},
-		{deliveredDesc, prometheus.CounterValue, delivered},
-		{ackedDesc, prometheus.CounterValue, acked},
-		{redeliverDesc, prometheus.CounterValue, redelivered},
-		{quarantineDesc, prometheus.GaugeValue, quarantined},
-	} {
-		to <- prometheus.MustNewConstMetric(v.desc, v.kind, float64(v.n))
-	}
+	return t
 }

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"holdfast/internal/auth"
 	"holdfast/internal/broker"
 	"holdfast/internal/catalog"
@@ -34,8 +32,6 @@ type Options struct {
 	FS       vfs.FS
 	Clock    clock.Clock
 	Logger   *slog.Logger
-	// Registerer gets the collectors of the rooms; nil: none are registered.
-	Registerer prometheus.Registerer
 	// Memory is how much memory there is; the zero value switches the memory alarm off.
 	Memory MemoryLimit
 }
@@ -104,7 +100,6 @@ func (n *Node) start(o Options) (err error) {
 	if err := n.begin(fresh); err != nil {
 		return err
 	}
-	n.register(o.Registerer)
 	if o.Memory.Bytes > 0 {
 		go n.watchMemory(o.Memory)
 	}
