@@ -10,8 +10,20 @@
 //
 // Map of the files:
 //
-//	types.go      the records: Queue, Exchange, Binding, VHost, User, Permission
-//	command.go    the commands, one constructor each
-//	view.go       reading: lookup, ordered listing and paging
-//	route.go      from an exchange and a key to queues
+//	types.go            the records: Queue, Exchange, Binding, User, Permission, Result
+//	command.go          the commands, one constructor each
+//	names.go            names as they are kept, names the server gives
+//	view.go             reading: lookup, ordered listing and paging
+//	route.go            from an exchange and a key to queues
+//	equivalence.go      a declare of what exists: is it the same?
+//	arguments.go        a declare of what does not: is it possible?
+//	machine.go          Machine: decoding commands, publishing views, node incarnations
+//	apply_queue.go      what the commands on queues do,
+//	apply_exchange.go   on exchanges and bindings,
+//	apply_admin.go      on vhosts, users and permissions
+//	errors.go           mistakes of administrators
+//	snapshot.go         the state as bytes and back
+//	codec.go            fields as bytes and back
+//	keys.go             the keys things are sorted by
+//	definitions.go      export in the form of RabbitMQ's definitions files
 package catalog

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,7 +14,7 @@ import (
 )
 
 // TestScripts runs the files in testdata. Each line of an "apply" block is a command; its result is printed below, one
-// line for a command that changes nothing, more for what it removes. "list" prints all there is; "route" takes lines of
+// line for a command that changes nothing, more for what it removes. "list" prints all there is, "definitions" what is exported; "route" takes lines of
 // exchange, key and headers. Words: name, flags, conn=1:7 (incarnation 1, connection 7), x-foo=int8:5 for an argument, ”
 // for an empty name.
 func TestScripts(t *testing.T) {
@@ -43,6 +44,12 @@ func TestScripts(t *testing.T) {
 					}
 					fmt.Fprintf(&out, "%s -> %s\n", strings.TrimSpace(line), route(m.View(), x, key, w.args()))
 				}
+			case "definitions":
+				b, err := json.MarshalIndent(m.View().Definitions("4.3.0", "1.0"), "", " ")
+				if err != nil {
+					t.Fatal(err)
+				}
+				out.Write(append(b, '\n'))
 			case "list":
 				out.WriteString(list(m.View()))
 			default:
