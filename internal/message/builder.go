@@ -52,7 +52,7 @@ func (b *Builder) Begin(exchange, key string, properties []byte, bodySize uint64
 	if persistent {
 		flags |= flagPersistent
 	}
-	first := fields // bytes of the head to make room for now
+	first := fields // bytes of the head to make room for at once
 	if bodySize > ChunkSize {
 		flags |= flagChunked
 		b.whole = fields + chunkTrailer

@@ -2,6 +2,7 @@ package message
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -17,8 +18,8 @@ var (
 	rng   = rand.New(rand.NewPCG(1, 1))
 	noise = func() []byte {
 		b := make([]byte, 2<<20)
-		for i := range b {
-			b[i] = byte(rng.Uint32())
+		for i := 0; i < len(b); i += 8 {
+			binary.LittleEndian.PutUint64(b[i:], rng.Uint64())
 		}
 		return b
 	}()

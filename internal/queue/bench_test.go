@@ -198,11 +198,8 @@ func filled(n int, persistent bool) *rig {
 	return r
 }
 
-// Memory stays within its budget in every state. // D-budget
+// Memory stays within its budget in every state.
 func TestMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds queues of millions")
-	}
 	for _, tc := range memory {
 		per := heap(func() any { return tc.make(tc.n).m }) / float64(tc.n)
 		if per > tc.most {

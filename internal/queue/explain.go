@@ -43,9 +43,7 @@ func (s Standing) String() string {
 // Explanation says why a queue delivers nothing.
 type Explanation struct {
 	Ready, Unacked uint64
-	// OldestUnacked is the time of the entry that assigned the oldest message now
-	// held; 0 if none is held.
-	OldestUnacked int64
+	OldestUnacked  int64 // as Machine.OldestUnacked
 	// Consumers has every consumer and getter, by id; Standings counts the consumers
 	// (getters left out) by their standing.
 	Consumers []ConsumerState
@@ -79,21 +77,30 @@ type ConsumerState struct {
 	Prefetch      uint32
 	Credit        uint32
 	Unacked       uint64
-	OldestUnacked int64 // as in Explanation
+	OldestUnacked int64 // as Machine.OldestUnacked
 	Delivered     uint64
+}
+
+// OldestUnacked returns the time of the entry that assigned the oldest message
+// now held; 0 if none is held.
+func (m *Machine) OldestUnacked() int64 {
+	oldest := int64(0)
+	for _, c := range m.consumers {
+		if t := c.held.oldest(); c.held.count > 0 && (oldest == 0 || t < oldest) {
+			oldest = t
+		}
+	}
+	return oldest
 }
 
 // Explain says what the queue's consumers wait for.
 func (m *Machine) Explain() Explanation {
-	x := Explanation{Ready: m.ready, Unacked: m.unacked}
+	x := Explanation{Ready: m.ready, Unacked: m.unacked, OldestUnacked: m.OldestUnacked()}
 	for _, c := range m.consumers {
 		s := ConsumerState{
 			ID: c.id, Session: c.session, Standing: c.standing(),
 			NoAck: c.noAck, Exclusive: c.exclusive, Prefetch: c.prefetch, Credit: c.credit,
 			Unacked: c.held.count, OldestUnacked: c.held.oldest(), Delivered: c.delivered,
-		}
-		if s.Unacked > 0 && (x.OldestUnacked == 0 || s.OldestUnacked < x.OldestUnacked) {
-			x.OldestUnacked = s.OldestUnacked
 		}
 		x.Consumers = append(x.Consumers, s)
 		if s.Standing < Getting {
