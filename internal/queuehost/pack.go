@@ -47,7 +47,8 @@ const (
 
 // Pack implements replica.Host.
 func (h *host) Pack(e *replica.Entry) (more bool) {
-	if h.taken == nil {
+	left := h.taken != nil // of an earlier take: the inbox may have filled since
+	if !left {
 		h.taken = h.handle.in.take()
 		h.nextOp, h.nextPub, h.packedOfRun, h.chunksOfBig = 0, 0, 0, 0
 	}
@@ -73,7 +74,7 @@ func (h *host) Pack(e *replica.Entry) (more bool) {
 	if len(p.cmds) == preface && !h.mustRecoverNow() {
 		p.cmds = p.cmds[:0] // nothing asks for them
 	}
-	more = h.taken != nil
+	more = left || h.taken != nil
 	if len(p.cmds) == 0 {
 		if p.done != nil {
 			p.done.recycle()
