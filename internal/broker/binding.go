@@ -8,36 +8,63 @@ import (
 )
 
 // Bind binds a queue or an exchange to an exchange.
-func (c *Conn) Bind(r Bind) *amqperr.Error { return c.binding(r, "bind", catalog.Bind) }
+func (c *Conn) Bind(r Bind) *amqperr.Error {
+	bd, err := c.binding(r)
+	if err != nil {
+		return err
+	}
+	if v := c.b.view(); v.HasBinding(&bd) { // and so both its ends are there
+		if bd.Kind == catalog.KindExchange {
+			return nil
+		}
+		_, err := v.UseQueue(bd.VHost, bd.Destination, c.id)
+		return err
+	}
+	_, e := c.b.propose(catalog.Bind(bd, c.id), c.b.bindingDurable(bd))
+	return c.b.clientError(e, "bind", bindingKind(r), c.vhost, bd.Destination)
+}
 
-// Unbind removes a binding; a missing one is no error.
-func (c *Conn) Unbind(r Bind) *amqperr.Error { return c.binding(r, "unbind", catalog.Unbind) }
+// Unbind removes a binding; one that is not there is no error, whatever is missing.
+func (c *Conn) Unbind(r Bind) *amqperr.Error {
+	bd, err := c.binding(r)
+	if err != nil {
+		return err
+	}
+	if !c.b.view().HasBinding(&bd) {
+		return nil
+	}
+	_, e := c.b.propose(catalog.Unbind(bd, c.id), c.b.bindingDurable(bd))
+	return c.b.clientError(e, "unbind", bindingKind(r), c.vhost, bd.Destination)
+}
 
-// binding checks write permission on the destination and read permission on
-// the source, and has the catalog check the rest.
-func (c *Conn) binding(r Bind, operation string, command func(catalog.Binding, catalog.ConnID) []byte) *amqperr.Error {
+func bindingKind(r Bind) amqperr.Kind {
+	if r.ToExchange {
+		return amqperr.Exchange
+	}
+	return amqperr.Queue
+}
+
+// binding is the binding that a request speaks of, once the user may change
+// it: write permission on the destination, read permission on the source.
+func (c *Conn) binding(r Bind) (catalog.Binding, *amqperr.Error) {
 	bd := catalog.Binding{
 		VHost: c.vhost, Source: catalog.CleanName(r.Source), Kind: catalog.KindQueue,
 		Destination: catalog.CleanName(r.Destination), Key: r.RoutingKey, Args: r.Arguments,
 	}
-	kind := amqperr.Queue
+	kind := bindingKind(r)
 	if r.ToExchange {
-		bd.Kind, kind = catalog.KindExchange, amqperr.Exchange
+		bd.Kind = catalog.KindExchange
 	}
 	if kind == amqperr.Queue && strings.HasPrefix(bd.Destination, ReplyTo) {
-		return amqperr.ReplyQueueBinding()
+		return bd, amqperr.ReplyQueueBinding()
 	}
 	if err := c.mayWrite(kind, bd.Destination); err != nil {
-		return err
+		return bd, err
 	}
 	if bd.Source == "" || r.ToExchange && bd.Destination == "" {
-		return amqperr.DefaultExchange()
+		return bd, amqperr.DefaultExchange()
 	}
-	if err := c.mayRead(amqperr.Exchange, bd.Source); err != nil {
-		return err
-	}
-	_, err := c.b.propose(command(bd, c.id), c.b.bindingDurable(bd))
-	return c.b.clientError(err, operation, kind, c.vhost, bd.Destination)
+	return bd, c.mayRead(amqperr.Exchange, bd.Source)
 }
 
 // bindingDurable reports whether a binding outlives the node: both its ends do.

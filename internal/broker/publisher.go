@@ -49,12 +49,14 @@ type target struct {
 	name     string
 	exchange *catalog.Exchange // nil for the default exchange
 	routes   map[string]*route
-	lastKey  string
 	last     *route
 }
 
 // route is the queues that one exchange and key lead to.
-type route struct{ slots []*slot }
+type route struct {
+	key   string
+	slots []*slot
+}
 
 // slot lines up what is to go to one queue.
 type slot struct {
@@ -103,7 +105,7 @@ func (p *Publisher) Route(exchange, key []byte, properties wire.Properties) (Rou
 		return p.routeExamined(t, key, properties)
 	}
 	r := t.last
-	if r == nil || string(key) != t.lastKey {
+	if r == nil || r.key != string(key) {
 		r = p.route(t, key, properties)
 	}
 	return Route{r.slots, properties}, nil
@@ -161,7 +163,7 @@ func (p *Publisher) target(exchange []byte) (*target, *amqperr.Error) {
 // route finds the queues of a key, and remembers them unless they depend on headers.
 func (p *Publisher) route(t *target, key []byte, properties wire.Properties) *route {
 	if r := t.routes[string(key)]; r != nil {
-		t.last, t.lastKey = r, string(key)
+		t.last = r
 		return r
 	}
 	p.properties, p.usedHeaders = properties, false
@@ -178,12 +180,12 @@ func (p *Publisher) route(t *target, key []byte, properties wire.Properties) *ro
 		p.exchanges, p.routes = map[string]*target{t.name: t}, 0
 		t.routes = nil
 	}
-	r := &route{slots: append([]*slot(nil), p.loose.slots...)}
+	r := &route{key: name, slots: append([]*slot(nil), p.loose.slots...)}
 	if t.routes == nil {
 		t.routes = make(map[string]*route)
 	}
 	t.routes[name] = r
-	t.last, t.lastKey = r, name
+	t.last = r
 	p.routes++
 	return r
 }

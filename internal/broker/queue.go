@@ -44,6 +44,9 @@ func (b *Broker) handle(q *catalog.Queue) *queuehost.Handle {
 	}
 	b.queueMu.Lock()
 	defer b.queueMu.Unlock()
+	if h := b.queues.Get(seglog.GroupID(q.ID)); h != nil {
+		return h
+	}
 	if b.view().QueueByID(q.ID) == nil {
 		return nil
 	}

@@ -78,8 +78,9 @@ func TestExclusiveQueue(t *testing.T) {
 	_, err = other.Consume(Consume{Queue: "mine", Tag: "t", Channel: 1, Consumer: &receiver{}})
 	locked("consume", err)
 	locked("bind", other.Bind(Bind{Source: "amq.direct", Destination: "mine"}))
-	locked("unbind", other.Unbind(Bind{Source: "amq.direct", Destination: "mine"}))
 	ok(t, "bind of the owner", owner.Bind(Bind{Source: "amq.direct", Destination: "mine"}))
+	locked("bind of what is bound", other.Bind(Bind{Source: "amq.direct", Destination: "mine"}))
+	locked("unbind", other.Unbind(Bind{Source: "amq.direct", Destination: "mine"}))
 	if n := other.send("", "mine", "anybody may publish"); n != 1 {
 		t.Errorf("published to %d queues", n)
 	}
@@ -148,7 +149,8 @@ func TestMissingQueue(t *testing.T) {
 	refused(t, "consume", err, 404)
 	refused(t, "bind", c.Bind(Bind{Source: "amq.direct", Destination: "none"}), 404)
 	refused(t, "bind to an exchange", c.Bind(Bind{Source: "none", Destination: "amq.direct", ToExchange: true}), 404)
-	refused(t, "unbind", c.Unbind(Bind{Source: "amq.direct", Destination: "none"}), 404)
+	refused(t, "unbind", c.Unbind(Bind{Source: "amq.direct", Destination: "none"}), 0) // T24
+	refused(t, "bind to the default exchange", c.Bind(Bind{Source: "", Destination: "none"}), 403)
 }
 
 // Many declare the same queue at once: one makes it, all are told the same.
