@@ -37,7 +37,7 @@ type VHostDefinition struct {
 	Description string         `json:"description"`
 	Tags        []string       `json:"tags"`
 	Metadata    map[string]any `json:"metadata"`
-	Limits      []any          `json:"limits"`
+	Limits      map[string]any `json:"limits"`
 }
 
 // PermissionDefinition is a permission of a definitions file.
@@ -98,7 +98,7 @@ func (v *View) Definitions(compatible, version string) *Definitions {
 	for vh := range v.VHosts().All() {
 		d.VHosts = append(d.VHosts, VHostDefinition{
 			vh.Name, vh.Description, orEmpty(vh.Tags),
-			map[string]any{"description": vh.Description, "tags": orEmpty(vh.Tags)}, []any{},
+			map[string]any{"description": vh.Description, "tags": orEmpty(vh.Tags)}, map[string]any{},
 		})
 		d.addVHost(v, vh)
 	}

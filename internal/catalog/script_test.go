@@ -13,12 +13,12 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScripts runs the files in testdata. Each line of an "apply" block is a command; its result is printed below, one
+// TestScripts runs the files in testdata/scripts. Each line of an "apply" block is a command; its result is printed below, one
 // line for a command that changes nothing, more for what it removes. "list" prints all there is, "definitions" what is exported; "route" takes lines of
 // exchange, key and headers. Words: name, flags, conn=1:7 (incarnation 1, connection 7), x-foo=int8:5 for an argument, ”
 // for an empty name.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		m := New()
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			var out strings.Builder
