@@ -84,6 +84,8 @@ var all = map[string]*Error{
 	"ReplyConsumerAcks":    ReplyConsumerAcks(),
 	"ReplyConsumerMissing": ReplyConsumerMissing(),
 	"ReplyQueueBinding":    ReplyQueueBinding(),
+	"UnknownFrameType":     UnknownFrameType(5),
+	"WrongFrameEnd":        WrongFrameEnd(0),
 	"InvalidExpiration":    InvalidExpiration("soon", "not a number of milliseconds"),
 	"InvalidCopies":        InvalidCopies("CC"),
 	"Forced":               Forced("closed by operator"),

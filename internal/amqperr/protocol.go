@@ -139,3 +139,11 @@ func ReplyConsumerMissing() *Error {
 func ReplyQueueBinding() *Error {
 	return newError(AccessRefused, "the direct reply-to pseudo queue cannot be bound or unbound")
 }
+
+// UnknownFrameType: a frame whose first octet names no type.
+func UnknownFrameType(t uint8) *Error { return newError(FrameError, "unknown frame type %d", t) }
+
+// WrongFrameEnd: a frame that does not end where its size says.
+func WrongFrameEnd(got uint8) *Error {
+	return newError(FrameError, "frame ends with octet 0x%02x instead of 0xce", got)
+}

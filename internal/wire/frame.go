@@ -64,12 +64,14 @@ func (t FrameType) Known() bool {
 
 // AppendFrame appends a whole frame.
 func AppendFrame(dst []byte, f Frame) []byte {
-	dst = appendFrameHead(dst, f.Type, f.Channel, len(f.Payload))
+	dst = AppendFrameHead(dst, f.Type, f.Channel, len(f.Payload))
 	dst = append(dst, f.Payload...)
 	return append(dst, FrameEnd)
 }
 
-func appendFrameHead(dst []byte, t FrameType, channel uint16, size int) []byte {
+// AppendFrameHead appends the fixed part of a frame; payload and FrameEnd must
+// follow.
+func AppendFrameHead(dst []byte, t FrameType, channel uint16, size int) []byte {
 	return append(dst, byte(t), byte(channel>>8), byte(channel),
 		byte(size>>24), byte(size>>16), byte(size>>8), byte(size))
 }
@@ -82,7 +84,7 @@ func AppendHeartbeat(dst []byte) []byte {
 // AppendMethod appends a method frame.
 func AppendMethod(dst []byte, channel uint16, m Method) []byte {
 	start := len(dst)
-	dst = appendFrameHead(dst, FrameMethod, channel, 0)
+	dst = AppendFrameHead(dst, FrameMethod, channel, 0)
 	dst = m.AppendTo(dst)
 	binary.BigEndian.PutUint32(dst[start+3:], uint32(len(dst)-start-FrameHeaderSize))
 	return append(dst, FrameEnd)
@@ -101,7 +103,7 @@ func AppendContentHeader(dst []byte, channel uint16, p Properties, bodySize uint
 	if len(p) == 0 {
 		p = noProperties
 	}
-	dst = appendFrameHead(dst, FrameHeader, channel, 12+len(p))
+	dst = AppendFrameHead(dst, FrameHeader, channel, 12+len(p))
 	dst = append(dst, 0, ClassBasic, 0, 0)
 	dst = binary.BigEndian.AppendUint64(dst, bodySize)
 	dst = append(dst, p...)
@@ -118,7 +120,7 @@ func AppendBody(dst []byte, channel uint16, piece []byte, frameMax uint32) []byt
 	}
 	for len(piece) > 0 {
 		n := min(most, len(piece))
-		dst = appendFrameHead(dst, FrameBody, channel, n)
+		dst = AppendFrameHead(dst, FrameBody, channel, n)
 		dst = append(dst, piece[:n]...)
 		dst = append(dst, FrameEnd)
 		piece = piece[n:]

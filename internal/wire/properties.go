@@ -245,6 +245,21 @@ func (p Properties) WithHeaders(h Table) Properties {
 	return out
 }
 
+// WithStr returns a copy in which a property that is a short string, and is
+// there, has another value.
+func (p Properties) WithStr(what Property, value string) Properties {
+	out := make([]byte, 0, len(p)+len(value))
+	out = binary.BigEndian.AppendUint16(out, p.Flags())
+	for q, v := range p.all() {
+		if q == what {
+			out = appendShort(out, value)
+		} else {
+			out = append(out, v...)
+		}
+	}
+	return out
+}
+
 // PropertySet is what NewProperties builds Properties from. Empty strings,
 // zeros and nil are left out.
 type PropertySet struct {

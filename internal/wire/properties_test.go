@@ -86,6 +86,13 @@ func TestWithHeaders(t *testing.T) {
 	}
 }
 
+func TestWithStr(t *testing.T) {
+	p, err := ParseProperties(everyProperty().WithStr(ReplyTo, "elsewhere"))
+	if err != nil || p.ReplyTo() != "elsewhere" || p.CorrelationID() != "c-1" || p.Str(ClusterID) != "old" {
+		t.Errorf("%v, %v", p.Map(), err)
+	}
+}
+
 func FuzzProperties(f *testing.F) {
 	f.Add([]byte(everyProperty()))
 	f.Add([]byte{0, 0})

@@ -1,0 +1,270 @@
+package session
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"time"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/broker"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/wire"
+)
+
+// holder holds deliveries of one queue for a channel: a consumer, or what keeps
+// the messages of basic.get. It is the queue's Consumer.
+type holder struct {
+	ch    *channel
+	tag   []byte // consumer tag; nil for a getter
+	noAck bool
+	reply bool // consumes direct replies
+
+	sub    *broker.Subscription // set before the first delivery
+	window queuehost.Window     // the writer's
+	inTurn uint32               // the writer's: deliveries written since window was told
+
+	// Guarded by the channel's flow lock.
+	outstanding int    // deliveries not settled, those not yet written included
+	counted     bool   // under the channel's common limit
+	granted     int64  // credit granted under that limit and not yet used
+	woken       bool   // the queue has a message for which the window left no credit
+	kept        uint32 // grants kept back by maxUnacked
+	leaving     bool   // cancelled by the client: detach when nothing is outstanding
+	ended       bool   // gets no more deliveries
+}
+
+// Deliver puts messages into the outbox. It runs on a shard worker.
+func (h *holder) Deliver(ds []broker.Delivery) {
+	if !h.noAck {
+		h.ch.flow.delivered(h, len(ds))
+	}
+	h.ch.conn.out.deliver(h, ds)
+}
+
+// Cancelled says that the queue has ended the consumer.
+func (h *holder) Cancelled(reason error) {
+	ch := h.ch
+	ch.mu.Lock()
+	mine := h.tag != nil && ch.consumers[string(h.tag)] == h
+	if mine {
+		delete(ch.consumers, string(h.tag))
+	}
+	ch.mu.Unlock()
+	ch.flow.end(h)
+	if mine && ch.conn.client.cancelNotify {
+		ch.conn.out.method(ch, &wire.BasicCancel{ConsumerTag: string(h.tag), NoWait: true})
+	}
+}
+
+// Drained takes back credit that the queue could not use.
+func (h *holder) Drained(left uint32) { h.ch.flow.drained(h, left) }
+
+// Wake says that a message waits for which the consumer has no credit.
+func (h *holder) Wake() { h.ch.flow.wake(h) }
+
+// consume carries out basic.consume, on a worker.
+func (ch *channel) consume(m *wire.BasicConsume) *amqperr.Error {
+	queue, err := ch.queueName(m.Queue)
+	if err != nil {
+		return err
+	}
+	tag := m.ConsumerTag
+	if tag == "" {
+		tag = newConsumerTag()
+	}
+	h := &holder{ch: ch, tag: []byte(tag), noAck: m.NoAck, reply: queue == broker.ReplyTo}
+	h.window.Size = windowSize
+	r := broker.Consume{
+		Queue: queue, Tag: tag, Channel: ch.number, NoAck: m.NoAck, Exclusive: m.Exclusive,
+		Credit: windowSize, Arguments: m.Arguments.Clone(), Consumer: h,
+		Started: func(s *broker.Subscription) {
+			h.sub = s
+			if !m.NoWait {
+				ch.conn.out.method(ch, &wire.BasicConsumeOk{ConsumerTag: tag})
+			}
+		},
+	}
+	ch.mu.Lock()
+	if ch.consumers[tag] != nil {
+		ch.mu.Unlock()
+		return amqperr.ConsumerTagInUse(tag)
+	}
+	if ch.consumers == nil {
+		ch.consumers = make(map[string]*holder)
+	}
+	ch.consumers[tag] = h
+	if !m.NoAck {
+		r.Prefetch = ch.prefetch
+		r.Wake = true
+		ch.flow.mu.Lock()
+		if h.counted = ch.flow.global; h.counted {
+			r.Credit = 0
+		}
+		ch.flow.mu.Unlock()
+	}
+	ch.mu.Unlock()
+
+	s, err := ch.conn.broker.Consume(r)
+	if err != nil {
+		ch.mu.Lock()
+		if ch.consumers[tag] == h {
+			delete(ch.consumers, tag)
+		}
+		ch.mu.Unlock()
+		ch.flow.end(h)
+		return err
+	}
+	if h.reply {
+		ch.replyTo = s.ReplyTo()
+	}
+	return nil
+}
+
+// newConsumerTag makes a tag for a client that gave none.
+func newConsumerTag() string {
+	var bits [16]byte
+	rand.Read(bits[:])
+	return "amq.ctag-" + base64.RawURLEncoding.EncodeToString(bits[:])
+}
+
+// cancel carries out basic.cancel, on a worker. What the consumer has been
+// given stays with the channel. A tag that is not there is answered too.
+func (ch *channel) cancel(m *wire.BasicCancel) *amqperr.Error {
+	ch.mu.Lock()
+	h := ch.consumers[m.ConsumerTag]
+	delete(ch.consumers, m.ConsumerTag)
+	ch.mu.Unlock()
+	if h != nil && h.sub != nil {
+		last := make(chan struct{})
+		h.sub.Cancel(func() { close(last) })
+		ch.conn.await(last)
+		if h.reply {
+			ch.replyTo = ""
+		}
+		ch.leave(h)
+	}
+	return ch.answer(nil, m.NoWait, &wire.BasicCancelOk{ConsumerTag: m.ConsumerTag})
+}
+
+// leave lets go of a cancelled consumer as soon as nothing of it is outstanding.
+func (ch *channel) leave(h *holder) {
+	f := &ch.flow
+	f.mu.Lock()
+	h.leaving = true
+	empty := h.outstanding == 0
+	if h.counted && !h.ended {
+		// What it still holds goes on counting until it is settled.
+		f.used -= h.granted
+		h.granted = 0
+	}
+	f.mu.Unlock()
+	f.serve()
+	if empty {
+		f.end(h)
+		h.sub.Detach(nil)
+	}
+}
+
+// get carries out basic.get, on a worker.
+func (ch *channel) get(m *wire.BasicGet) *amqperr.Error {
+	queue, err := ch.queueName(m.Queue)
+	if err != nil {
+		return err
+	}
+	ok, err := ch.conn.broker.Get(broker.Get{
+		Queue: queue, Channel: ch.number, NoAck: m.NoAck,
+		Got: func(s *broker.Subscription, d broker.Delivery, left uint64) {
+			h := ch.getter(s)
+			if m.NoAck {
+				h = &holder{ch: ch, noAck: true}
+			} else {
+				ch.flow.delivered(h, 1)
+			}
+			ch.conn.out.got(h, d, count32(left))
+		},
+	})
+	if err != nil || ok {
+		return err
+	}
+	ch.conn.out.method(ch, &wire.BasicGetEmpty{})
+	return nil
+}
+
+// getter returns what holds the messages that basic.get fetched from a queue.
+func (ch *channel) getter(s *broker.Subscription) *holder {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	h := ch.getters[s]
+	if h == nil {
+		if ch.getters == nil {
+			ch.getters = make(map[*broker.Subscription]*holder)
+		}
+		h = &holder{ch: ch, sub: s}
+		ch.getters[s] = h
+	}
+	return h
+}
+
+// rejection is what basic.reject and basic.nack mean.
+func rejection(requeue bool) broker.Settlement {
+	if requeue {
+		return broker.Requeue
+	}
+	return broker.Discard
+}
+
+// settle carries out an acknowledgement: of one delivery, or of all up to a tag;
+// tag 0 then means all there are.
+func (ch *channel) settle(tag uint64, multiple bool, how broker.Settlement) *amqperr.Error {
+	f := &ch.flow
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !multiple {
+		c, ok := f.unacked.take(tag)
+		if !ok {
+			return amqperr.UnknownDeliveryTag(tag)
+		}
+		ch.settleOne(tag, c, how)
+		return nil
+	}
+	if tag == 0 {
+		tag = ^uint64(0)
+	} else if !f.unacked.has(tag) {
+		return amqperr.UnknownDeliveryTag(tag)
+	}
+	f.unacked.takeUpTo(tag, func(tag uint64, c checkout) { ch.settleOne(tag, c, how) })
+	return nil
+}
+
+// settleOne collects one settled delivery. The flow lock is held.
+func (ch *channel) settleOne(tag uint64, c checkout, how broker.Settlement) {
+	if ch.tx != nil {
+		ch.tx.ack(txAck{tag, c, how})
+		return
+	}
+	ch.touch()
+	ch.settling.add(c, how)
+	ch.flow.settledLocked(c.holder)
+}
+
+// recover returns everything that is outstanding to its queues.
+func (ch *channel) recover(requeue, answer bool) *amqperr.Error {
+	if !requeue {
+		return amqperr.Unsupported("requeue=false")
+	}
+	f := &ch.flow
+	f.mu.Lock()
+	f.unacked.takeUpTo(^uint64(0), func(_ uint64, c checkout) {
+		ch.settling.add(c, broker.Requeue)
+		f.settledLocked(c.holder)
+	})
+	f.mu.Unlock()
+	ch.flush()
+	if answer {
+		ch.conn.out.method(ch, &wire.BasicRecoverOk{})
+	}
+	return nil
+}
+
+// consumerWait bounds what a worker waits for an answer that cannot fail.
+const consumerWait = 15 * time.Second

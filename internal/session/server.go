@@ -1,0 +1,202 @@
+package session
+
+import (
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holdfast/internal/broker"
+	"holdfast/internal/clock"
+	"holdfast/internal/config"
+	"holdfast/internal/wire"
+)
+
+// Options say what a Server is built from.
+type Options struct {
+	Broker   *broker.Broker
+	Settings *config.Settings
+	Clock    clock.Clock
+	Logger   *slog.Logger
+	// Version and Cluster are told to clients in the server properties.
+	Version, Cluster string
+	// LoginDelay is how long a client that failed to log in waits for the end of
+	// its connection, unless it asked to be told (1 s).
+	LoginDelay time.Duration
+	// CloseTimeout bounds the wait for a client's close-ok (10 s).
+	CloseTimeout time.Duration
+}
+
+// Server serves the clients of any number of listeners.
+type Server struct {
+	broker     *broker.Broker
+	settings   *config.Settings
+	clock      clock.Clock
+	log        *slog.Logger
+	properties wire.Table
+	maxMessage uint64
+	frameMax   uint32
+	options    Options
+
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	closed bool
+
+	counters counters
+}
+
+// counters count since the start.
+type counters struct {
+	channelsOpened, channelsClosed atomic.Uint64
+	received, sent                 atomic.Uint64 // bytes, of connections that have ended
+	confirmed, nacked              atomic.Uint64 // publishes, of channels that have ended
+}
+
+// Counters are the numbers of a server since its start.
+type Counters struct {
+	Connections, Channels          uint64 // open now, handshakes included
+	ChannelsOpened, ChannelsClosed uint64
+	ReceivedBytes, SentBytes       uint64
+	Unacked, Unconfirmed           uint64 // on channels, now
+	Confirmed, Nacked              uint64 // publishes
+	Blocked                        uint64 // connections held back, now
+}
+
+// noFrameMax bounds frames where the settings set no limit.
+const noFrameMax = 128 << 20
+
+// NewServer returns a server without listeners.
+func NewServer(o Options) *Server {
+	if o.LoginDelay == 0 {
+		o.LoginDelay = time.Second
+	}
+	if o.CloseTimeout == 0 {
+		o.CloseTimeout = 10 * time.Second
+	}
+	s := &Server{
+		broker: o.Broker, settings: o.Settings, clock: o.Clock, log: o.Logger, options: o,
+		properties: serverProperties(o.Version, o.Cluster),
+		maxMessage: uint64(o.Settings.MaxMessageSize),
+		frameMax:   o.Settings.FrameMax,
+		conns:      make(map[*conn]struct{}),
+	}
+	if s.maxMessage == 0 {
+		s.maxMessage = maxBody
+	}
+	if s.frameMax == 0 {
+		s.frameMax = noFrameMax
+	}
+	return s
+}
+
+// Serve accepts connections until the listener is closed, which is no error.
+func (s *Server) Serve(l net.Listener) error {
+	pause := time.Duration(0)
+	for {
+		nc, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			// Out of file descriptors, mostly: it passes when clients leave.
+			s.log.Error("accept failed", "address", l.Addr().String(), "error", err)
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			s.sleep(pause)
+			continue
+		}
+		pause = 0
+		go s.ServeConn(nc)
+	}
+}
+
+func (s *Server) sleep(d time.Duration) { s.sleepUntil(d, nil) }
+
+// sleepUntil waits for d, or until stop is closed.
+func (s *Server) sleepUntil(d time.Duration, stop <-chan struct{}) {
+	over := make(chan struct{})
+	timer := s.clock.AfterFunc(d, func() { close(over) })
+	defer timer.Stop()
+	select {
+	case <-over:
+	case <-stop:
+	}
+}
+
+// ServeConn serves one client and returns when its connection has ended.
+func (s *Server) ServeConn(nc net.Conn) {
+	_, secure := nc.(*tls.Conn)
+	c := newConn(s, nc, secure)
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		nc.Close()
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.mu.Unlock()
+
+	c.run()
+
+	s.counters.received.Add(c.receivedBytes.Load())
+	s.counters.sent.Add(c.sentBytes.Load())
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+}
+
+// Close breaks off what the broker does not know: connections that have not
+// opened a virtual host. Those that have are closed by the broker. Clients that
+// come later are turned away.
+func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for c := range s.conns {
+		if !c.opened.Load() {
+			c.socket.Close()
+		}
+	}
+}
+
+// Counters adds up the numbers of all connections.
+func (s *Server) Counters() Counters {
+	s.mu.Lock()
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	n := Counters{
+		Connections:    uint64(len(conns)),
+		ChannelsOpened: s.counters.channelsOpened.Load(), ChannelsClosed: s.counters.channelsClosed.Load(),
+		ReceivedBytes: s.counters.received.Load(), SentBytes: s.counters.sent.Load(),
+		Confirmed: s.counters.confirmed.Load(), Nacked: s.counters.nacked.Load(),
+	}
+	for _, c := range conns {
+		c.count(&n)
+	}
+	return n
+}
+
+// serverProperties are what connection.start tells: RabbitMQ's names, and the
+// capabilities that its clients look for.
+func serverProperties(version, cluster string) wire.Table {
+	if version == "" {
+		version = "0.0.0"
+	}
+	if cluster == "" {
+		cluster = "holdfast"
+	}
+	return wire.NewTable(map[string]any{
+		"product": "Holdfast", "version": version, "cluster_name": cluster,
+		"platform": "Go", "copyright": "The Holdfast authors", "information": "Licensed under Apache-2.0",
+		"capabilities": map[string]any{
+			"publisher_confirms": true, "exchange_exchange_bindings": true, "basic.nack": true,
+			"consumer_cancel_notify": true, "connection.blocked": true, "consumer_priorities": true,
+			"authentication_failure_close": true, "per_consumer_qos": true, "direct_reply_to": true,
+		},
+	})
+}
