@@ -25,7 +25,7 @@ func (b *Broker) Explain(vhost, name string) (Explanation, error) {
 		e.Lines = []string{
 			err.Error(),
 			"Publishes are refused with a nack. Whole messages can be copied out with: holdfast dump --salvage FOLDER",
-			fmt.Sprintf("To give up on what is damaged: holdfast ctl discard %d", q.ID),
+			fmt.Sprintf("To give up on what is damaged: holdfast ctl discard --group %d", q.ID),
 		}
 		return e, nil
 	}

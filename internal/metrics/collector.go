@@ -89,7 +89,6 @@ var families = []family{
 	counter("rabbitmq_connections_closed_total", "Connections closed or broken off", func(v *Values) uint64 { return v.Clients.ConnectionsClosed }),
 	counter("rabbitmq_channels_opened_total", "Channels opened", func(v *Values) uint64 { return v.Clients.ChannelsOpened }),
 	counter("rabbitmq_channels_closed_total", "Channels closed", func(v *Values) uint64 { return v.Clients.ChannelsClosed }),
-	counter("rabbitmq_queues_declared_total", "Queue declarations answered, those of existing queues included", func(v *Values) uint64 { return v.Queues.Declared }),
 	counter("rabbitmq_queues_created_total", "Queues created", func(v *Values) uint64 { return v.Queues.Created }),
 	counter("rabbitmq_queues_deleted_total", "Queues deleted", func(v *Values) uint64 { return v.Queues.Deleted }),
 	counter("rabbitmq_auth_attempts_succeeded_total", "Logins that succeeded", func(v *Values) uint64 { return v.Clients.LoginsSucceeded }),
@@ -101,7 +100,6 @@ var families = []family{
 	gauge("rabbitmq_channel_messages_unconfirmed", "Messages published on channels and not yet confirmed", func(v *Values) float64 { return float64(v.Clients.MessagesUnconfirmed) }),
 
 	global("messages_received_total", "Messages received from publishers", func(v *Values) uint64 { return v.Messages.Received }),
-	global("messages_received_confirm_total", "Messages received from publishers that wait for a confirm", func(v *Values) uint64 { return v.Messages.ReceivedForConfirm }),
 	global("messages_routed_total", "Messages put into queues, once for each queue", func(v *Values) uint64 { return v.Messages.Routed }),
 	global("messages_unroutable_dropped_total", "Unroutable messages dropped", func(v *Values) uint64 { return v.Messages.Dropped }),
 	global("messages_unroutable_returned_total", "Unroutable mandatory messages returned to their publisher", func(v *Values) uint64 { return v.Messages.Returned }),
@@ -115,7 +113,6 @@ var families = []family{
 	gauge("rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers", func(v *Values) float64 { return float64(v.Queues.Ready) }),
 	gauge("rabbitmq_queue_messages_unacked", "Messages delivered to consumers but not yet acknowledged", func(v *Values) float64 { return float64(v.Queues.Unacked) }),
 	gauge("rabbitmq_queue_messages", "Sum of ready and unacknowledged messages", func(v *Values) float64 { return float64(v.Queues.Ready + v.Queues.Unacked) }),
-	gauge("rabbitmq_queue_messages_bytes", "Size in bytes of ready and unacknowledged messages", func(v *Values) float64 { return float64(v.Queues.Bytes) }),
 	gauge("rabbitmq_queue_messages_ram_bytes", "Size in bytes of message bodies that are in memory", func(v *Values) float64 { return float64(v.Queues.BodiesInMemory) }),
 	gauge("rabbitmq_queue_consumers", "Consumers on queues", func(v *Values) float64 { return float64(v.Queues.Consumers) }),
 	gauge("holdfast_queue_oldest_unacked_seconds", "Age of the oldest delivery that is not yet acknowledged, over all queues", func(v *Values) float64 { return v.Queues.OldestUnacked.Seconds() }),
@@ -123,6 +120,7 @@ var families = []family{
 	gauge("holdfast_log_groups_quarantined", "Groups of the log that lost records to damage", func(v *Values) float64 { return float64(v.Log.QuarantinedGroups) }),
 	gauge("holdfast_log_orphans", "Groups in the log that no queue claims", func(v *Values) float64 { return float64(v.Queues.Orphans) }),
 	labelled("holdfast_queues_blocked", "Queues with ready messages that do not move, by reason", "reason", func(v *Values) map[string]uint64 { return v.Queues.BlockedBy }),
+	gauge("holdfast_queues_unexamined", "Queues that did not tell in time what they wait for; they are missing in holdfast_queues_blocked", func(v *Values) float64 { return float64(v.Queues.Unexamined) }),
 	labelled("holdfast_connections_blocked", "Connections whose publishing is held back, by reason", "reason", func(v *Values) map[string]uint64 { return v.Clients.Blocked }),
 
 	counter("rabbitmq_io_sync_ops_total", "Syncs of the log", func(v *Values) uint64 { return v.Log.Syncs }),

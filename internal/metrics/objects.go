@@ -49,7 +49,6 @@ var queueFamilies = []objectFamily[Queue]{
 	{"rabbitmq_queue_messages_ready", "gauge", "Messages ready to be delivered to consumers", func(q *Queue) float64 { return float64(q.Ready) }},
 	{"rabbitmq_queue_messages_unacked", "gauge", "Messages delivered to consumers but not yet acknowledged", func(q *Queue) float64 { return float64(q.Unacked) }},
 	{"rabbitmq_queue_messages", "gauge", "Sum of ready and unacknowledged messages", func(q *Queue) float64 { return float64(q.Ready + q.Unacked) }},
-	{"rabbitmq_queue_messages_bytes", "gauge", "Size in bytes of ready and unacknowledged messages", func(q *Queue) float64 { return float64(q.Bytes) }},
 	{"rabbitmq_queue_messages_ram_bytes", "gauge", "Size in bytes of message bodies that are in memory", func(q *Queue) float64 { return float64(q.BodiesInMemory) }},
 	{"rabbitmq_queue_consumers", "gauge", "Consumers on a queue", func(q *Queue) float64 { return float64(q.Consumers) }},
 	{"rabbitmq_queue_messages_published_total", "counter", "Messages put into a queue", func(q *Queue) float64 { return float64(q.Published) }},

@@ -36,24 +36,24 @@ type Clients struct {
 // Queues are sums over all queues.
 type Queues struct {
 	Queues, Quarantined, Orphans uint64
-	Declared, Created, Deleted   uint64
+	Created, Deleted             uint64
 	Ready, Unacked, Consumers    uint64
-	Bytes                        uint64 // bodies and properties of ready and unacked messages
 	BodiesInMemory               uint64 // bytes of bodies that are in memory
 	WaitingForDisk               uint64 // persistent publishes not yet on disk
 	OldestUnacked                time.Duration
 	BlockedBy                    map[string]uint64 // queues with ready messages that do not move, by reason
+	Unexamined                   uint64            // queues that could not be asked for the two before within the time
 }
 
 // Messages are what happened to messages since the start.
 type Messages struct {
-	Received, ReceivedForConfirm uint64 // from publishers; on channels in confirm mode
-	Routed                       uint64 // into queues, counted once a queue
-	Dropped, Returned            uint64 // unroutable
-	Confirmed, Nacked            uint64 // to publishers
-	Delivered                    uint64 // to consumers and getters
-	Redelivered, Acked           uint64
-	GetsEmpty                    uint64
+	Received           uint64 // from publishers
+	Routed             uint64 // into queues, counted once a queue
+	Dropped, Returned  uint64 // unroutable
+	Confirmed, Nacked  uint64 // to publishers
+	Delivered          uint64 // to consumers and getters
+	Redelivered, Acked uint64
+	GetsEmpty          uint64
 }
 
 // Log is the segment log.

@@ -14,5 +14,7 @@
 //	listen.go    listeners, TLS, certificates that change
 //	memory.go    how much memory there is
 //	watch.go     memory and disk marks
+//	manage.go    the management side: what status shows
+//	numbers.go   the numbers of a scrape, gathered from the rooms
 //	report.go    what is said at the start
 package node

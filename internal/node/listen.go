@@ -51,7 +51,7 @@ func (ls *listeners) close() {
 // listen opens the listeners and starts serving on them.
 func (n *Node) listen() error {
 	n.server = session.NewServer(session.Options{
-		Broker: n.broker, Settings: n.settings, Clock: n.clock, Logger: n.log.With("room", "session"),
+		Broker: n.broker, Settings: n.settings, Clock: n.clock, Logger: n.log.With("room", "session"), Version: n.version,
 	})
 	for _, address := range n.settings.TCPListeners {
 		if err := n.open(address, nil); err != nil {

@@ -15,6 +15,7 @@ import (
 	"holdfast/internal/catalog"
 	"holdfast/internal/clock"
 	"holdfast/internal/config"
+	"holdfast/internal/mgmt"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
@@ -32,6 +33,13 @@ type Options struct {
 	FS       vfs.FS
 	Clock    clock.Clock
 	Logger   *slog.Logger
+	// Version is what clients and operators are told the broker is.
+	Version string
+	// ConfigFile is where the settings came from, "" for the defaults.
+	ConfigFile string
+	// LenientHTTP says that nobody asked for the addresses of health and
+	// metrics: one that is taken is a warning.
+	LenientHTTP bool
 	// Memory is how much memory there is; the zero value switches the memory alarm off.
 	Memory MemoryLimit
 }
@@ -54,7 +62,11 @@ type Node struct {
 	broker      *broker.Broker
 	server      *session.Server
 	listeners   listeners
+	management  *mgmt.Server
 	report      Report
+	version     string
+	memory      MemoryLimit
+	started     time.Time
 
 	stopping chan struct{} // closed when Stop or fail begins
 	stopOnce sync.Once
@@ -68,6 +80,7 @@ type Node struct {
 func Start(o Options) (*Node, error) {
 	n := &Node{
 		settings: o.Settings, fs: o.FS, clock: o.Clock, log: o.Logger,
+		version: o.Version, memory: o.Memory, started: o.Clock.Now(),
 		stopping: make(chan struct{}), failed: make(chan struct{}),
 	}
 	if err := n.start(o); err != nil {
@@ -104,6 +117,9 @@ func (n *Node) start(o Options) (err error) {
 		go n.watchMemory(o.Memory)
 	}
 	if err := n.listen(); err != nil {
+		return err
+	}
+	if err := n.manage(o); err != nil {
 		return err
 	}
 	n.report = n.makeReport(fresh, n.clock.Now().Sub(began))

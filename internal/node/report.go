@@ -36,7 +36,7 @@ func (n *Node) makeReport(fresh bool, took time.Duration) Report {
 	for _, l := range n.listeners.list {
 		r.URLs = append(r.URLs, l.url(n.settings.DefaultUser, n.settings.DefaultVHost))
 	}
-	r.Try = "holdfast ctl --data " + r.DataDir + " publish --key hello 'hello, world'"
+	r.Try = "holdfast ctl --data " + r.DataDir + " publish --declare hello 'hello, world'"
 	return r
 }
 

@@ -45,11 +45,12 @@ func (n *Node) Stop() error {
 	n.listeners.close()
 	n.broker.Stop(waitLimit)
 	clean := n.Err() == nil
+	managed := n.closeManagement()
 	err := n.groups.Close(clean)
 	if err != nil {
 		clean = false
 	}
-	err = errors.Join(err, n.seglog.Close(clean), n.lock.Close(), n.Err())
+	err = errors.Join(managed, err, n.seglog.Close(clean), n.lock.Close(), n.Err())
 	if err == nil {
 		n.log.Info("stopped")
 	}
@@ -60,6 +61,7 @@ func (n *Node) Stop() error {
 func (n *Node) abandon() {
 	n.stopOnce.Do(func() { close(n.stopping) })
 	n.listeners.close()
+	n.closeManagement()
 	if n.seglog != nil {
 		n.seglog.Close(false)
 	}

@@ -10,10 +10,9 @@ import (
 	"holdfast/internal/broker"
 )
 
-// The memory mark, as a share of the limit, and the hysteresis under it: an
-// alarm goes off only when memory has fallen clearly below the mark.
+// The hysteresis under the memory mark: an alarm goes off only when memory has
+// fallen clearly below it.
 const (
-	memoryMark    = 0.6
 	memoryBack    = 0.95 // of the mark
 	memoryEvery   = time.Second
 	collectorMark = 0.8 // of the limit: where the garbage collector starts to work harder
@@ -61,7 +60,7 @@ func heldMemory() uint64 {
 func (n *Node) watchMemory(limit MemoryLimit) {
 	w := &memoryWatch{
 		limit: limit,
-		mark:  uint64(float64(limit.Bytes) * memoryMark),
+		mark:  n.settings.MemoryLimit(limit.Bytes),
 		held:  heldMemory,
 		alarm: func(on bool, why string) { n.broker.SetAlarm(broker.AlarmMemory, on, why) },
 	}

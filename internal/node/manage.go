@@ -1,0 +1,74 @@
+package node
+
+import (
+	"os"
+	"syscall"
+
+	"holdfast/internal/metrics"
+	"holdfast/internal/mgmt"
+)
+
+// manage opens the management side: the local socket, health and metrics.
+func (n *Node) manage(o Options) error {
+	registry := metrics.NewRegistry()
+	registry.Serve(n.values)
+	server, err := mgmt.Start(mgmt.Options{
+		Broker: n.broker, Settings: n.settings, ConfigFile: o.ConfigFile, Lenient: o.LenientHTTP,
+		Facts: n.facts, Metrics: registry.Handler(), Objects: n.objects(),
+		Logger: n.log.With("room", "mgmt"),
+	})
+	if err != nil {
+		return err
+	}
+	n.management = server
+	return nil
+}
+
+// closeManagement is harmless where manage was never called.
+func (n *Node) closeManagement() error {
+	if n.management == nil {
+		return nil
+	}
+	return n.management.Close()
+}
+
+// Management is where health and metrics are served.
+func (n *Node) Management() *mgmt.Server { return n.management }
+
+// facts are what the node tells of itself when it is asked for its status.
+func (n *Node) facts() mgmt.Facts {
+	m := n.machine()
+	f := mgmt.Facts{
+		Node: n.identity.ID, Version: n.version, Uptime: n.clock.Now().Sub(n.started),
+		MemoryUsed: m.ResidentBytes, MemoryMark: m.MemoryLimitBytes, MemorySource: n.memory.Source,
+		OpenFiles: m.OpenFiles, MaxFiles: m.MaxFiles,
+		DiskUsed: m.DiskUsedBytes, DiskFree: m.DiskFreeBytes, DiskMark: m.DiskLimitBytes,
+	}
+	for _, l := range n.listeners.list {
+		protocol, purpose := "amqp", "AMQP 0-9-1"
+		if l.tls {
+			protocol, purpose = "amqp/ssl", "AMQP 0-9-1 over TLS"
+		}
+		f.Listeners = append(f.Listeners, mgmt.ListenerAt(l.Addr(), protocol, purpose))
+	}
+	return f
+}
+
+// machine is what the node runs on.
+func (n *Node) machine() metrics.Machine {
+	m := metrics.Machine{
+		ResidentBytes: heldMemory(), MemoryLimitBytes: n.settings.MemoryLimit(n.memory.Bytes),
+		DiskUsedBytes: uint64(n.seglog.Stats().DiskBytes),
+	}
+	if usage, err := n.fs.Usage(n.settings.DataDir); err == nil {
+		m.DiskFreeBytes, m.DiskLimitBytes = usage.Free, n.settings.DiskFreeLimit(usage.Total, n.memory.Bytes)
+	}
+	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
+		m.OpenFiles = uint64(len(open))
+	}
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		m.MaxFiles = limit.Cur
+	}
+	return m
+}

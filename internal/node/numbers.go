@@ -1,0 +1,177 @@
+package node
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"holdfast/internal/broker"
+	"holdfast/internal/metrics"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/seglog"
+)
+
+// values gathers the numbers of one scrape from the rooms.
+func (n *Node) values() metrics.Values {
+	t, c, shards := n.broker.Totals(), n.server.Counters(), n.groups.Stats()
+	blockedBy, oldest, unexamined := n.examine()
+	v := metrics.Values{
+		Identity: metrics.Identity{Node: n.identity.ID, Version: n.version, Started: n.started},
+		Clients: metrics.Clients{
+			Connections: t.Connections, Channels: c.Channels, Consumers: t.Consumers,
+			Blocked:           map[string]uint64{},
+			ConnectionsOpened: t.ConnectionsOpened, ConnectionsClosed: t.ConnectionsClosed,
+			ChannelsOpened: c.ChannelsOpened, ChannelsClosed: c.ChannelsClosed,
+			LoginsSucceeded: t.Logins - t.LoginsRefused, LoginsFailed: t.LoginsRefused,
+			ReceivedBytes: c.ReceivedBytes, SentBytes: c.SentBytes,
+			MessagesUnacked: c.Unacked, MessagesUnconfirmed: c.Unconfirmed,
+		},
+		Queues: metrics.Queues{
+			Queues: t.Queues, Quarantined: t.Quarantined, Orphans: uint64(len(n.queues.Orphans())),
+			Created: t.QueuesCreated, Deleted: t.QueuesDeleted,
+			Ready: t.Ready, Unacked: t.Unacked, Consumers: t.Consumers,
+			BodiesInMemory: t.BodiesInMemory, WaitingForDisk: t.WaitingForDisk,
+			OldestUnacked: oldest, BlockedBy: blockedBy, Unexamined: unexamined,
+		},
+		Messages: metrics.Messages{
+			Received: t.Published, Routed: t.Routed, Dropped: t.UnroutableDropped, Returned: t.UnroutableReturned,
+			Confirmed: c.Confirmed, Nacked: c.Nacked,
+			Delivered: t.Delivered, Redelivered: t.Redelivered, Acked: t.Acked, GetsEmpty: t.GetsEmpty,
+		},
+		Log: logValues(n.seglog.Stats()),
+		Shards: metrics.Shards{
+			Shards: uint64(shards.Shards), Groups: uint64(shards.Groups),
+			Rounds: shards.Rounds, Entries: shards.Entries, Records: shards.Records,
+			BusySeconds:  float64(shards.BusyNanos) * 1e-9,
+			RoundSeconds: shards.RoundTime, StableSeconds: shards.StableTime,
+		},
+		Machine: n.machine(),
+	}
+	if t.BlockedReason != "" {
+		v.Clients.Blocked[t.BlockedReason] = c.Blocked
+	}
+	for _, a := range n.broker.Alarms() {
+		v.Alarms.Memory = v.Alarms.Memory || a.Kind == broker.AlarmMemory
+		v.Alarms.Disk = v.Alarms.Disk || a.Kind == broker.AlarmDisk
+	}
+	return v
+}
+
+func logValues(s seglog.Stats) metrics.Log {
+	d := metrics.Distribution{Counts: s.SyncHist[:], Sum: float64(s.SyncNanos) * 1e-9}
+	for _, nanos := range seglog.SyncBuckets {
+		d.Bounds = append(d.Bounds, float64(nanos)*1e-9)
+	}
+	return metrics.Log{
+		Segments:  map[string]uint64{"hot": uint64(s.Hot), "cold": uint64(s.Cold), "free": uint64(s.Free)},
+		DiskBytes: uint64(s.DiskBytes), LiveBytes: uint64(s.LiveBytes), DeadBytes: uint64(s.DeadBytes),
+		LiveMessages: uint64(s.LiveItems), QueuedBytes: uint64(s.QueuedBytes),
+		Syncs: s.Syncs, SyncSeconds: d, Records: s.Records, Messages: s.Items, WrittenBytes: s.WrittenBytes,
+		Reads: s.FrameReads, ReadBytes: s.ReadBytes,
+		RewrittenBytes: s.RewrittenBytes, RewrittenSegments: s.RewrittenSegments, RecycledSegments: s.RecycledSegments,
+		Checkpoints: s.Checkpoints, QuarantinedGroups: uint64(s.Quarantined),
+	}
+}
+
+// What one scrape may ask of the shards: queues whose worker is asked, and how long their answers are waited for.
+const (
+	examineMost = 2000
+	examineWait = time.Second
+)
+
+// examine asks queues that hold messages what these wait for: how many queues wait for what, the age of the oldest
+// delivery not yet acknowledged, and how many queues could not be asked within the bounds.
+func (n *Node) examine() (blockedBy map[string]uint64, oldest time.Duration, unexamined uint64) {
+	var (
+		mu      sync.Mutex
+		asked   int
+		waiting uint64 // asked and not answered
+		over    bool   // answers come too late
+		pending sync.WaitGroup
+	)
+	blockedBy = map[string]uint64{}
+	for h := range n.queues.All() {
+		s := h.Stats()
+		switch {
+		case h.Unavailable() != nil || s.Ready == 0 && s.Unacked == 0:
+			continue
+		case s.Consumers == 0 && s.Unacked == 0: // no worker need be asked
+			mu.Lock()
+			blockedBy["no consumers"]++
+			mu.Unlock()
+			continue
+		}
+		if asked++; asked > examineMost {
+			unexamined++
+			continue
+		}
+		mu.Lock()
+		waiting++
+		mu.Unlock()
+		pending.Add(1)
+		h.Explain(func(x queuehost.Explanation) {
+			defer pending.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			if over {
+				return
+			}
+			waiting--
+			oldest = max(oldest, x.OldestUnacked)
+			if x.BlockedBy != "" {
+				blockedBy[x.BlockedBy]++
+			}
+		})
+	}
+	answered := make(chan struct{})
+	go func() { pending.Wait(); close(answered) }()
+	late := make(chan struct{})
+	timer := n.clock.AfterFunc(examineWait, func() { close(late) })
+	defer timer.Stop()
+	select {
+	case <-answered:
+	case <-late:
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	over = true
+	return blockedBy, oldest, unexamined + waiting
+}
+
+// objects walks what the page per object shows.
+func (n *Node) objects() metrics.Objects {
+	return metrics.Objects{
+		Queues: func(yield func(*metrics.Queue) bool) {
+			var q metrics.Queue
+			for h := range n.queues.All() {
+				s, def := h.Stats(), h.Def()
+				q = metrics.Queue{
+					VHost: def.VHost, Name: def.Name,
+					Ready: s.Ready, Unacked: s.Unacked, Consumers: s.Consumers, BodiesInMemory: s.BodiesInMemory,
+					Published: s.Published, Delivered: s.Delivered, Redelivered: s.Redelivered, Acked: s.Acked,
+					GetsEmpty: s.GetsEmpty, WaitingForDisk: s.Unstable, Quarantined: h.Unavailable() != nil,
+				}
+				if !yield(&q) {
+					return
+				}
+			}
+		},
+		Connections: func(yield func(*metrics.Connection) bool) {
+			for _, c := range n.broker.ListConnections() {
+				if !yield(&metrics.Connection{Name: c.Name, Channels: uint64(c.Channels), ReceivedBytes: c.ReceivedBytes, SentBytes: c.SentBytes}) {
+					return
+				}
+			}
+		},
+		Channels: func(yield func(*metrics.Channel) bool) {
+			for _, c := range n.broker.ListChannels() {
+				if !yield(&metrics.Channel{
+					Name: fmt.Sprintf("%s (%d)", c.Connection, c.Number), Consumers: uint64(c.Consumers),
+					Unacked: c.Unacknowledged, Unconfirmed: c.Unconfirmed, Prefetch: uint64(c.Prefetch),
+				}) {
+					return
+				}
+			}
+		},
+	}
+}
