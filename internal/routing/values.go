@@ -41,7 +41,7 @@ func Canonical(args wire.Table) string {
 }
 
 // appendMeaning appends bytes that are equal for two values exactly if a headers exchange takes them for equal: integers
-// of any width by their number, floats of either width likewise (a float equals no integer: RabbitMQ before 4 thought it
+// of any width by their number, floats of either width likewise (a float equals no integer: RabbitMQ 3.10 thought it
 // did), long strings and byte strings by their bytes, everything else by kind and bytes.
 func appendMeaning(dst []byte, v wire.Value) []byte {
 	if n, ok := v.Int(); ok {
