@@ -23,6 +23,8 @@ const (
 type Settings struct {
 	// DataDir is the folder that holds everything the node keeps, its identity included.
 	DataDir string
+	// SocketDir is the folder of the local socket, empty for the data folder.
+	SocketDir string
 
 	// TCPListeners and TLSListeners are the addresses, host:port, on which clients are served. An empty host is every
 	// interface.
@@ -183,7 +185,21 @@ func (s *Settings) HTTPListeners() []string {
 	return list
 }
 
+// SocketFolder is where the local socket is.
+func (s *Settings) SocketFolder() string {
+	if s.SocketDir != "" {
+		return s.SocketDir
+	}
+	return s.DataDir
+}
+
 // IsLoopbackUser reports whether the user may log in from this machine only.
 func (s *Settings) IsLoopbackUser(name string) bool {
 	return slices.Contains(s.LoopbackUsers, name)
+}
+
+// HTTPIsDefault reports whether nobody asked for the addresses of health and metrics.
+func (s *Settings) HTTPIsDefault() bool {
+	d := Default()
+	return s.HTTPIP == d.HTTPIP && s.HTTPPort == d.HTTPPort && s.MetricsIP == d.MetricsIP && s.MetricsPort == d.MetricsPort
 }

@@ -16,5 +16,6 @@
 //	watch.go     memory and disk marks
 //	manage.go    the management side: what status shows
 //	numbers.go   the numbers of a scrape, gathered from the rooms
+//	salvage.go   what the log of a stopped node holds, and messages out of a damaged one
 //	report.go    what is said at the start
 package node

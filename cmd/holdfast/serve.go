@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/internal/clock"
+	"holdfast/internal/config"
+	"holdfast/internal/mgmt/ctl"
+	"holdfast/internal/node"
+	"holdfast/internal/vfs"
+)
+
+func serveCommand(s ctl.Streams) *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a node",
+		Long:  "Runs a node until it gets SIGTERM or SIGINT, which stop it in an orderly way; a second one ends it at once.",
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, warnings, err := f.settings()
+			if err != nil {
+				return err
+			}
+			log := logger(settings.Log, s)
+			for _, w := range warnings {
+				log.Warn("configuration", "problem", w.String())
+			}
+			return serve(cmd.Context(), settings, f.file, log, s.Out)
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// serve runs a node until a signal comes or the node cannot go on.
+func serve(ctx context.Context, settings *config.Settings, file string, log *slog.Logger, out io.Writer) error {
+	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer cancel()
+	n, err := node.Start(node.Options{
+		Settings: settings, FS: vfs.OS(), Clock: clock.System(), Logger: log, Memory: node.DetectMemoryLimit(),
+		Version: version(), ConfigFile: file, LenientHTTP: settings.HTTPIsDefault(),
+	})
+	if err != nil {
+		return fmt.Errorf("Error: the node does not start: %w", err)
+	}
+	greet(out, n)
+	select {
+	case <-ctx.Done():
+		log.Info("stopping: a signal came")
+	case <-n.Done():
+	}
+	cancel() // from here on a signal ends the process
+	if err := n.Stop(); err != nil {
+		return fmt.Errorf("Error: the node stopped: %w", err)
+	}
+	return nil
+}
+
+// greet says where the node is and how to send it a first message.
+func greet(out io.Writer, n *node.Node) {
+	r := n.Report()
+	fmt.Fprintf(out, "Holdfast %s is ready.\n", version())
+	line := func(name, text string) { fmt.Fprintf(out, "  %-9s%s\n", name, text) }
+	for _, url := range r.URLs {
+		line("clients", url)
+	}
+	for _, at := range n.Management().Addresses() {
+		line("health", "http://"+visible(at.String())+"/healthz, and /metrics")
+	}
+	folder, err := filepath.Abs(r.DataDir)
+	if err != nil {
+		folder = r.DataDir
+	}
+	line("data", fmt.Sprintf("%s (%s on disk)", folder, mebibytes(r.DiskBytes)))
+	line("try", r.Try)
+}
+
+// visible is an address as it can be typed: every interface includes this machine.
+func visible(address string) string {
+	if port, ok := strings.CutPrefix(address, "[::]:"); ok {
+		return "localhost:" + port
+	}
+	if port, ok := strings.CutPrefix(address, "0.0.0.0:"); ok {
+		return "localhost:" + port
+	}
+	return address
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.0f MiB", float64(n)/(1<<20)) }
+
+// levels are the words of the setting; critical lies above what slog names.
+var levels = map[string]slog.Level{
+	"debug": slog.LevelDebug, "info": slog.LevelInfo, "warning": slog.LevelWarn, "error": slog.LevelError, "critical": slog.LevelError + 4,
+}
+
+// logger writes the log that the settings ask for.
+func logger(l config.Log, s ctl.Streams) *slog.Logger {
+	level, on := levels[l.Level]
+	if !on || !l.Console {
+		return slog.New(slog.DiscardHandler)
+	}
+	to := s.Err
+	if l.Stream == "stdout" {
+		to = s.Out
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(to, options))
+	}
+	return slog.New(slog.NewTextHandler(to, options))
+}

@@ -1,0 +1,129 @@
+package node
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+
+	"holdfast/internal/clock"
+	"holdfast/internal/message"
+	"holdfast/internal/queue"
+	"holdfast/internal/seglog"
+	"holdfast/internal/vfs"
+)
+
+// openStopped opens the log of a node that is not running, to be read only.
+// The data folder stays locked until release.
+func openStopped(fs vfs.FS, dataDir string, log *slog.Logger) (l *seglog.Log, release func() error, err error) {
+	dir := path.Join(dataDir, logDir)
+	if names, err := fs.List(dir); err != nil || len(names) == 0 {
+		return nil, nil, fmt.Errorf("there is no log in %s", dir)
+	}
+	lock, err := lockData(fs, dataDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err = seglog.Open(fs, dir, seglog.Options{ReadOnly: true, Clock: clock.System(), Logger: log})
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("log in %s: %w", dir, err), lock.Close())
+	}
+	return l, func() error { return errors.Join(l.Close(false), lock.Close()) }, nil
+}
+
+// Dump writes what the log of a stopped node holds, in readable form.
+func Dump(fs vfs.FS, dataDir string, w io.Writer, log *slog.Logger) (err error) {
+	l, release, err := openStopped(fs, dataDir, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	return l.Dump(w)
+}
+
+// Salvaged is what was copied out of one group.
+type Salvaged struct {
+	Group    uint64
+	Reason   string // why the group is quarantined, "" if it is not
+	Messages int
+	Chunks   int // pieces of large bodies, in lines of their own
+	File     string
+}
+
+// Salvage copies what is whole of groups of a stopped node into files in
+// folder, a line of JSON for each message. Without groups it takes those that
+// are quarantined. Messages that were acknowledged not long ago may be among
+// what is found: their bytes may still be there.
+func Salvage(fs vfs.FS, dataDir, folder string, groups []uint64, log *slog.Logger) (list []Salvaged, err error) {
+	l, release, err := openStopped(fs, dataDir, log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	reasons := map[uint64]string{}
+	for _, hit := range l.Quarantined() {
+		reasons[uint64(hit.Group)] = hit.Reason
+	}
+	if len(groups) == 0 {
+		for _, hit := range l.Quarantined() {
+			if hit.Group != catalogGroup { // its items are no messages
+				groups = append(groups, uint64(hit.Group))
+			}
+		}
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	for _, g := range groups {
+		s := Salvaged{Group: g, Reason: reasons[g], File: filepath.Join(folder, fmt.Sprintf("group-%d.jsonl", g))}
+		if err := s.copyOut(l); err != nil {
+			return list, fmt.Errorf("group %d: %w", g, err)
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// salvagedMessage is one line of a file. The body of a large message lies in
+// chunks, which are lines with Chunk, in the order they were published.
+type salvagedMessage struct {
+	Message    uint64         `json:"message,omitempty"`
+	Chunk      uint64         `json:"chunk,omitempty"`
+	Exchange   string         `json:"exchange,omitempty"`
+	RoutingKey string         `json:"routing_key,omitempty"`
+	Properties map[string]any `json:"properties,omitempty"`
+	BodyBytes  uint64         `json:"body_bytes"`
+	Chunks     int            `json:"chunks,omitempty"`
+	Payload    []byte         `json:"payload"` // base64
+}
+
+// copyOut writes the group's file, which must not exist.
+func (s *Salvaged) copyOut(l *seglog.Log) (err error) {
+	f, err := os.OpenFile(s.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(f, 256<<10)
+	defer func() { err = errors.Join(err, w.Flush(), f.Sync(), f.Close()) }()
+	out := json.NewEncoder(w)
+	return l.DumpGroup(seglog.GroupID(s.Group), func(id uint64, item []byte) error {
+		if queue.Number(id).Lane() == queue.ChunkLane {
+			s.Chunks++
+			return out.Encode(salvagedMessage{Chunk: id, BodyBytes: uint64(len(item)), Payload: item})
+		}
+		v, err := message.Parse(item)
+		if err != nil {
+			return nil // not whole after all
+		}
+		s.Messages++
+		return out.Encode(salvagedMessage{
+			Message: id, Exchange: string(v.Exchange), RoutingKey: string(v.RoutingKey),
+			Properties: v.Properties.Map(), BodyBytes: v.BodySize, Chunks: v.Chunks, Payload: v.Body,
+		})
+	})
+}
