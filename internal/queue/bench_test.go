@@ -206,8 +206,21 @@ func TestMemory(t *testing.T) {
 			t.Errorf("%s: %.4f bytes a message, at most %v wanted", tc.name, per, tc.most)
 		}
 	}
-	const queues = 1000
+	// A restored machine takes no more.
+	sparse := memory[2]
+	snap := sparse.make(sparse.n).m.AppendSnapshot(nil)
 	per := heap(func() any {
+		m := New()
+		if err := m.Restore(snap); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}) / float64(sparse.n)
+	if per > sparse.most {
+		t.Errorf("%s, restored: %.1f bytes a message, at most %v wanted", sparse.name, per, sparse.most)
+	}
+	const queues = 1000
+	per = heap(func() any {
 		var rs []*Machine
 		for range queues {
 			r := newRig(Command{Kind: Configure}, attach(1, false))
@@ -217,6 +230,7 @@ func TestMemory(t *testing.T) {
 		}
 		return rs
 	}) / queues
+	t.Logf("an idle queue with a consumer takes %.0f bytes", per)
 	if per > 1200 {
 		t.Errorf("an idle queue with a consumer takes %.0f bytes", per)
 	}

@@ -123,7 +123,7 @@ func (m *Machine) attach(c *Command, fx *Effects) {
 func (m *Machine) cancel(c *Command, fx *Effects) {
 	fx.about(Cancelled, c.Consumer)
 	con := m.consumer(c.Consumer)
-	if con == nil || con.cancelled {
+	if con == nil {
 		return
 	}
 	left := m.retire(con)
@@ -208,5 +208,4 @@ func (m *Machine) credit(c *Command, fx *Effects) {
 	}
 	con.credit = 0
 	m.arrange(con)
-	m.serve(fx)
 }

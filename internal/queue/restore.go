@@ -2,13 +2,17 @@ package queue
 
 import "encoding/binary"
 
+// maxCounter is the highest count a snapshot may have come to. No queue lives to see it,
+// and beyond it the machine could not go on.
+const maxCounter = MaxOrdinal / 2
+
 // Restore sets the machine to the state of a snapshot. On an error the machine
 // must not be used. It believes nothing: a snapshot that is not the state of a
 // machine is refused with ErrFormat, and it takes at most 10 KiB of memory for
 // each byte of src (which is what densely packed checkouts come to).
 func (m *Machine) Restore(src []byte) error {
 	*m = Machine{}
-	if len(src) == 0 || src[0] != snapshotVersion {
+	if len(src) < 2 || src[0] != snapshotVersion || src[1] != sectionCore {
 		return ErrFormat
 	}
 	src = src[1:]
@@ -43,7 +47,7 @@ func (m *Machine) restore(tag byte, d *decoder) {
 	case sectionCore:
 		m.restoreCore(d)
 	case sectionLanes:
-		m.lanes = append(m.lanes, lane{given: d.upTo(MaxOrdinal)})
+		m.lanes = append(m.lanes, lane{given: d.upTo(maxCounter)})
 		if len(m.lanes) > ChunkLane {
 			d.bad = true
 		}
@@ -75,11 +79,11 @@ func (m *Machine) restore(tag byte, d *decoder) {
 }
 
 func (m *Machine) restoreCore(d *decoder) {
-	m.applied = d.uint()
+	m.applied = d.upTo(maxCounter)
 	m.now = int64(d.uint())
 	flags := d.upTo(snapAutoDelete | snapHandedOut)
 	m.autoDelete, m.handedOut = flags&snapAutoDelete != 0, flags&snapHandedOut != 0
-	m.chunks = d.upTo(MaxOrdinal)
+	m.chunks = d.upTo(maxCounter)
 	if len(d.b) > 0 {
 		d.bad = true
 	}
@@ -143,7 +147,7 @@ func (m *Machine) restoreConsumer(d *decoder) {
 	c.credit = uint32(d.upTo(uint64(Unlimited)))
 	c.prefetch = uint32(d.upTo(uint64(Unlimited)))
 	c.priority = unzigzag(d.upTo(uint64(Unlimited)))
-	c.delivered = d.uint()
+	c.delivered = d.upTo(maxCounter)
 	m.restoreHeld(d, c)
 	s := m.session(c.session)
 	if k := len(m.consumers); d.bad || s == nil || k > 0 && m.consumers[k-1].id >= c.id {

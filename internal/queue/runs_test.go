@@ -114,6 +114,11 @@ func TestRunsAgainstMap(t *testing.T) {
 
 func sameRuns(t *testing.T, s *runs, want map[Number]attr) {
 	t.Helper()
+	for _, b := range s.blocks {
+		if len(b.live()) > blockRuns {
+			t.Fatalf("a block of %d runs", len(b.live()))
+		}
+	}
 	last := Number(0)
 	n := 0
 	s.all(func(r run) {

@@ -11,7 +11,8 @@ import (
 //	length  u32, little-endian, of what follows
 //	body    uvarints
 //
-// in ascending order of their tags. A section that is not there is empty. A later
+// in ascending order of their tags. A section that is not there is empty; the first
+// is always there. A later
 // feature gets a section, or fields at the end of a record under a new version;
 // a machine refuses what it does not know.
 const snapshotVersion = 1
