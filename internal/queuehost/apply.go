@@ -16,6 +16,7 @@ func (h *host) Apply(e *replica.Entry) {
 	h.pack = nil
 	l.entry = queue.Entry{Index: e.Index, Time: e.Time, Commands: p.cmds}
 	h.m.Apply(&l.entry, &l.fx)
+	h.countMessages() // whoever is answered below finds the counts as of this entry
 
 	// The first hand-out of a persistent message since the last Recover waits
 	// for the disk, and everything behind it with it: a crash that forgets it

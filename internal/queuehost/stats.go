@@ -38,9 +38,7 @@ func (c *counters) read() Stats {
 
 // count brings the counters up to date after an entry.
 func (h *host) count(p *pack) {
-	h.stats.ready.Store(h.m.Ready())
-	h.stats.unacked.Store(h.m.Unacked())
-	h.stats.consumers.Store(uint64(h.m.Consumers()))
+	h.countMessages()
 	h.stats.bodies.Store(h.bodies.bytes)
 	if p == nil {
 		return
@@ -51,6 +49,13 @@ func (h *host) count(p *pack) {
 	c.commands.Add(uint64(len(p.cmds)))
 	c.tailBytes.Store(h.lane.tail.bytes)
 	c.volatileBytes.Store(h.lane.volatile)
+}
+
+// countMessages takes the counts that clients ask for from the machine.
+func (h *host) countMessages() {
+	h.stats.ready.Store(h.m.Ready())
+	h.stats.unacked.Store(h.m.Unacked())
+	h.stats.consumers.Store(uint64(h.m.Consumers()))
 }
 
 // Explanation says how a queue stands and why its ready messages do not move.
