@@ -84,7 +84,7 @@ func (b *Broker) queueInfo(q *catalog.Queue, h *queuehost.Handle) QueueInfo {
 	}
 	s := h.Stats()
 	info.MessagesReady, info.MessagesUnacknowledged = s.Ready, s.Unacked
-	info.Messages = s.Ready + s.Unacked
+	info.Messages, info.Consumers = s.Ready+s.Unacked, s.Consumers
 	info.Counters = QueueCounters{
 		Published: s.Published, Delivered: s.Delivered, Acked: s.Acked, Redelivered: s.Redelivered,
 		Gets: s.Gets, GetsEmpty: s.GetsEmpty,
