@@ -1,0 +1,32 @@
+package node
+
+import (
+	"reflect"
+	"testing"
+)
+
+// R261: the alarm comes over the mark and goes clearly under it, not at it.
+func TestMemoryWatch(t *testing.T) {
+	var held uint64
+	var said []bool
+	w := &memoryWatch{
+		mark: 1000, held: func() uint64 { return held },
+		alarm: func(on bool, why string) {
+			if why == "" {
+				t.Error("no reason")
+			}
+			said = append(said, on)
+		},
+	}
+	for _, held = range []uint64{0, 1000, 1001, 2000, 1000, 960, 949, 1000, 1001} {
+		w.look()
+	}
+	if want := []bool{true, false, true}; !reflect.DeepEqual(said, want) {
+		t.Errorf("said %v, want %v", said, want)
+	}
+	none := &memoryWatch{held: func() uint64 { return 1 << 40 }, alarm: func(bool, string) { t.Error("an alarm without a mark") }}
+	none.look()
+	if heldMemory() == 0 {
+		t.Error("this process holds no memory")
+	}
+}
