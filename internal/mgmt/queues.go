@@ -79,6 +79,27 @@ func plain(v any) (any, error) {
 	return v, nil
 }
 
+// properties gives the numbers of properties as the broker takes them: as JSON's own, floats. Headers are a table.
+func properties(values map[string]any) (map[string]any, error) {
+	m := make(map[string]any, len(values))
+	for name, value := range values {
+		if n, ok := value.(json.Number); ok {
+			f, err := n.Float64()
+			if err != nil {
+				return nil, invalid("a number is out of range: " + n.String())
+			}
+			m[name] = f
+			continue
+		}
+		p, err := plain(value)
+		if err != nil {
+			return nil, err
+		}
+		m[name] = p
+	}
+	return m, nil
+}
+
 // removed is the answer to whatever takes messages away.
 type removed struct {
 	Messages uint64 `json:"messages"`
@@ -144,7 +165,7 @@ func (s *Server) publish(w http.ResponseWriter, r *http.Request) (any, error) {
 	if uint64(len(body)) > uint64(s.options.Settings.MaxMessageSize) {
 		return nil, invalid(fmt.Sprintf("the body has %d bytes; the most is %s", len(body), s.options.Settings.MaxMessageSize))
 	}
-	properties, err := plain(in.Properties)
+	properties, err := properties(in.Properties)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +175,7 @@ func (s *Server) publish(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	queues, err := s.options.Broker.AdminPublish(broker.AdminPublish{
 		VHost: r.PathValue("vhost"), Exchange: exchange, RoutingKey: in.RoutingKey,
-		Properties: properties.(map[string]any), Body: body,
+		Properties: properties, Body: body,
 	})
 	return struct {
 		Routed bool `json:"routed"`

@@ -154,9 +154,9 @@ func TestUsers(t *testing.T) {
 func TestMessages(t *testing.T) {
 	b, o, _ := start(t, nil)
 	must(t, o, "publish", "--declare", "q", "first")
-	must(t, o, "publish", "--header", "n=1", "--properties", `{"priority":3,"timestamp":1700000000}`, "q", "second")
+	must(t, o, "publish", "--header", "n=1", "--properties", `{"priority":3,"headers":{"big":9007199254740993}}`, "q", "second")
 	got := b.messages[[2]string{"/", "q"}][1]
-	if got.Properties["priority"] != int64(3) || got.Properties["headers"].(map[string]any)["n"] != "1" {
+	if got.Properties["priority"] != 3.0 || got.Properties["headers"].(map[string]any)["n"] != "1" || got.Properties["headers"].(map[string]any)["big"] != int64(9007199254740993) {
 		t.Errorf("properties %#v", got.Properties)
 	}
 	if out := must(t, o, "-s", "get", "q", "--count", "5", "--ack"); !strings.Contains(out, "first") || !strings.Contains(out, "second") {

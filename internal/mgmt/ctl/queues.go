@@ -107,7 +107,9 @@ func publish() *command {
 			if transient {
 				all["delivery_mode"] = 1
 			}
-			if err := json.Unmarshal([]byte(properties), &all); err != nil {
+			numbers := json.NewDecoder(strings.NewReader(properties))
+			numbers.UseNumber() // a large whole number keeps its last digits
+			if err := numbers.Decode(&all); err != nil {
 				return usagef("--properties is not a JSON object")
 			}
 			if contentType != "" {
