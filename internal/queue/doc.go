@@ -12,24 +12,25 @@
 // known here: a message is its Number.
 //
 // Memory: ready messages are ranges of numbers, whatever their count. A
-// message costs memory of its own only while a consumer holds it (a slot of
-// 24 bytes in checkouts) or while its neighbours have another history than it
-// has (a run of 24 bytes in runs).
+// message costs memory of its own only while a consumer holds it (a slot of 24
+// bytes) or while its neighbours have another history than it has (a run of 24
+// bytes). See docs/internals/queue.md.
 //
 // Map of the files:
 //
-//	types.go          numbers, ranges, identities
-//	command.go        the commands and their meaning; codec.go: their bytes
-//	effect.go         the effects and the list they are collected in
-//	machine.go        the state, Apply, and the small questions
-//	enqueue.go        messages and chunks of big messages come in
-//	consumer.go       consumers come, go, and get credit
-//	serve.go          ready messages are assigned to consumers
-//	settle.go         checkouts end; messages return or are released
-//	session.go        sessions open and die; recovery of a new incarnation
-//	runs.go           the sorted set of ready messages of one lane
-//	checkouts.go      the messages one consumer holds, by delivery id
-//	snapshot.go       the state as bytes; restore.go: and back
-//	explain.go        why nothing is delivered
-//	check.go          the invariants of the whole state
+//	types.go        numbers, ranges, identities
+//	command.go      the commands and what they mean; codec.go: their bytes
+//	effect.go       the effects and what they mean; effects.go: the list of them
+//	machine.go      the state, Apply, and the small questions
+//	enqueue.go      messages and chunks of big messages come in
+//	consumer.go     consumers come, go, and get credit
+//	serve.go        ready messages are assigned to consumers
+//	settle.go       checkouts end; messages return or are released
+//	session.go      sessions open and die; recovery in a new incarnation
+//	attr.go         the history of a message
+//	runs.go         the sorted set of ready messages of one lane
+//	checkouts.go    the messages one consumer holds, by delivery id
+//	snapshot.go     the state as bytes; restore.go: and back
+//	explain.go      why nothing is delivered
+//	check.go        the invariants of the whole state
 package queue
