@@ -248,13 +248,20 @@ func BenchmarkMemory(b *testing.B) {
 
 func BenchmarkSnapshot(b *testing.B) {
 	for _, tc := range memory {
-		b.Run(tc.name, func(b *testing.B) {
-			m := tc.make(tc.n).m
-			var snap []byte
-			for range b.N {
+		m := tc.make(tc.n).m
+		snap := m.AppendSnapshot(nil)
+		b.Run("append/"+tc.name, func(b *testing.B) {
+			for b.Loop() {
 				snap = m.AppendSnapshot(snap[:0])
 			}
 			b.ReportMetric(float64(len(snap))/float64(tc.n), "B/message")
+		})
+		b.Run("restore/"+tc.name, func(b *testing.B) {
+			for b.Loop() {
+				if err := New().Restore(snap); err != nil {
+					b.Fatal(err)
+				}
+			}
 		})
 	}
 }

@@ -328,6 +328,46 @@ func TestReplayFromBytes(t *testing.T) {
 	}
 }
 
+// A million acks in random order: the depth is right after each, and nothing is left. // R24 R25
+func TestRandomAcks(t *testing.T) {
+	const n = 1_000_000
+	r := newRig(attach(1, false))
+	empty := len(r.m.AppendSnapshot(nil))
+	r.apply(Command{Kind: Enqueue, Count: n, Persistent: true})
+	for left, i := range rand.New(rand.NewPCG(1, 1)).Perm(n) {
+		fx := r.apply(Command{Kind: Settle, Session: 1, Consumer: 1, First: uint64(i + 1), Last: uint64(i + 1)})
+		if len(fx) != 1 || fx[0].Numbers() != (Numbers{Number(i + 1), Number(i + 1)}) || r.m.Unacked() != uint64(n-left-1) {
+			t.Fatalf("ack of %d: %v, %d unacked", i+1, fx, r.m.Unacked())
+		}
+	}
+	if len(r.m.Live(nil)) != 0 || len(r.m.AppendSnapshot(nil)) > empty+16 {
+		t.Fatal("something is left")
+	}
+}
+
+// What comes and goes leaves nothing in the state, however often. // R26
+func TestChurnLeavesNothing(t *testing.T) {
+	r := newRig()
+	r.apply(Command{Kind: Enqueue, Count: 1, Persistent: true})
+	size := len(r.m.AppendSnapshot(nil))
+	for i := range 100_000 {
+		c := ConsumerID(i + 1)
+		r.apply(attach(c, false), Command{Kind: Settle, Session: 1, Consumer: c, How: Requeue, First: 1, Last: 1})
+		r.apply(Command{Kind: [...]Kind{Cancel, Detach}[i%2], Consumer: c},
+			Command{Kind: Settle, Session: 1, Consumer: c, How: Requeue, First: 2, Last: 2})
+	}
+	if n := len(r.m.AppendSnapshot(nil)); n > size+20 {
+		t.Errorf("the snapshot grew from %d to %d bytes", size, n)
+	}
+	fx := r.apply(attach(1<<40, false))
+	if d := fx[1]; d.Kind != Deliver || d.First != 1 || d.Acquired != 200_000 || d.DeliveryCount != 200_000 {
+		t.Errorf("the message came back as %+v", d)
+	}
+	if len(r.m.Explain().Consumers) != 1 {
+		t.Error("consumers are left")
+	}
+}
+
 // Long runs of checkouts are cut in a snapshot, and whole again after it.
 func TestSnapshotOfManyHeld(t *testing.T) {
 	r := filled(10*maxHeldRun, true)
