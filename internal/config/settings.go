@@ -23,8 +23,6 @@ const (
 type Settings struct {
 	// DataDir is the folder that holds everything the node keeps, its identity included.
 	DataDir string
-	// SocketDir is the folder of the local socket, empty for the data folder.
-	SocketDir string
 
 	// TCPListeners and TLSListeners are the addresses, host:port, on which clients are served. An empty host is every
 	// interface.
@@ -183,14 +181,6 @@ func (s *Settings) HTTPListeners() []string {
 		}
 	}
 	return list
-}
-
-// SocketFolder is where the local socket is.
-func (s *Settings) SocketFolder() string {
-	if s.SocketDir != "" {
-		return s.SocketDir
-	}
-	return s.DataDir
 }
 
 // IsLoopbackUser reports whether the user may log in from this machine only.

@@ -132,8 +132,6 @@ const (
 var rows = []row{
 	one(groupNode, "data_dir", "", "The folder that holds everything the node keeps: messages, definitions, its identity. One process at a time; it is created when it is not there.",
 		func(s *Settings) *string { return &s.DataDir }, words("a path", false)),
-	one(groupNode, "socket_dir", "", "The folder of the local socket that ctl connects to, where it cannot be in the data folder; `ctl --data` then names this folder.",
-		func(s *Settings) *string { return &s.SocketDir }, words("a path; empty is the data folder", true)),
 
 	list(groupListeners, "listeners.tcp", "Where clients are served without TLS. `listeners.tcp = none` turns it off.",
 		func(s *Settings) *[]string { return &s.TCPListeners }, listener()),

@@ -87,7 +87,7 @@ func Start(o Options) (*Server, error) {
 }
 
 func (s *Server) open() error {
-	local, err := socket.Listen(s.options.Settings.SocketFolder())
+	local, err := socket.Listen(s.options.Settings.DataDir)
 	if err != nil {
 		return err
 	}
