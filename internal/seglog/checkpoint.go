@@ -1,0 +1,436 @@
+package seglog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"holdfast/internal/vfs"
+)
+
+// A checkpoint is the index as of a cut in the log, so that a start need not scan what lies before the cut. It may be lost:
+// then the log is scanned whole. It is written beside the others under a temporary name, synced, renamed, and the two newest
+// are kept.
+//
+//	file    := "HFCK" version u32 | crc u32 | 0 u32 | length u64 | payload      the CRC covers the payload
+//	payload := number, clean u8, cut sequence, cut segment id, cut offset, generation, last hot generation, next segment id
+//	           segments: count { id, kind, generation, size, first, last sequence, end, flags }*
+//	           groups:   count { id, up to, last index, snapshot, tail, runs }*
+//	           hits:     count { group, reason }*, unknown reason
+//
+// Numbers are varints. Groups are encoded a few at a time, each as it is at that moment ("up to" says at which sequence), so
+// that nobody waits long for the index: recovery skips, per group, what the group's part already includes.
+const (
+	checkpointMagic = 0x4b434648 // "HFCK"
+	checkpointHead  = 24
+	groupsPerLock   = 256
+
+	segFlagFooter = 1
+	segFlagSealed = 2
+)
+
+func checkpointName(n uint64) string { return fmt.Sprintf("checkpoint-%010d", n) }
+
+// cut is where recovery starts to scan: behind the frame seq, which ends at off in the segment (none if id is 0).
+type cut struct {
+	seq uint64
+	id  uint32
+	off int64
+}
+
+// checkpoint publishes the index and then recycles what neither it nor anything else names. It belongs to the keeper; Close
+// calls it when the keeper is gone.
+func (l *Log) checkpoint(clean bool) error {
+	l.mu.Lock()
+	l.ckptNo++
+	no := l.ckptNo
+	at := cut{seq: l.seq}
+	if l.active != nil {
+		at.id, at.off = l.active.id, l.active.stable
+	}
+	gone := map[uint32]*segment{}
+	for _, s := range l.segs {
+		if s.state == segSealed && s.empty() && s.id != at.id {
+			gone[s.id] = s
+		}
+	}
+	list := slices.Clone(l.list)
+	logged := l.logged
+	l.changed = false
+	l.mu.Unlock()
+
+	payload, groups := l.encodeGroups(list)
+	buf := l.encodeCheckpoint(no, clean, at, gone, groups, payload)
+	if err := l.publishCheckpoint(no, buf); err != nil {
+		l.mu.Lock()
+		l.changed = true
+		l.mu.Unlock()
+		return err
+	}
+	l.stats.checkpoints.Add(1)
+	l.mu.Lock()
+	l.logged -= logged
+	for _, s := range gone {
+		s.state = segDead
+		delete(l.segs, s.id)
+		l.kee.dead = append(l.kee.dead, s)
+	}
+	l.mu.Unlock()
+	return nil
+}
+
+// encodeGroups encodes all groups that have anything.
+func (l *Log) encodeGroups(list []*group) (buf []byte, n int) {
+	for len(list) > 0 {
+		part := list[:min(groupsPerLock, len(list))]
+		list = list[len(part):]
+		l.mu.Lock()
+		for _, g := range part {
+			if !g.dropped && (g.snap.seg != nil || len(g.tail) > 0 || len(g.runs) > 0) {
+				buf = l.appendGroup(buf, g)
+				n++
+			}
+		}
+		l.mu.Unlock()
+	}
+	return buf, n
+}
+
+func (l *Log) appendGroup(buf []byte, g *group) []byte {
+	u := binary.AppendUvarint
+	buf = u(buf, uint64(g.id))
+	buf = u(buf, l.seq)
+	buf = u(buf, g.lastIndex)
+	if g.snap.seg == nil {
+		buf = u(buf, 0)
+	} else {
+		buf = u(buf, uint64(g.snap.seg.id))
+		buf = u(u(u(buf, uint64(g.snap.off)), uint64(g.snap.length)), g.snap.index)
+	}
+	buf = u(buf, uint64(len(g.tail)))
+	index := uint64(0)
+	for _, p := range g.tail {
+		buf = u(u(u(u(buf, p.index-index), uint64(p.seg.id)), uint64(p.off)), uint64(p.length))
+		index = p.index
+	}
+	buf = u(buf, uint64(len(g.runs)))
+	for _, r := range g.runs {
+		buf = u(u(u(buf, uint64(r.seg.id)), r.first), r.last-r.first)
+		buf = u(u(u(u(buf, r.items), uint64(r.bytes)), uint64(r.minItem)), uint64(r.maxItem))
+		buf = r.live.append(buf)
+		if r.entries == nil {
+			buf = u(u(append(buf, 1), uint64(r.tabOff)), uint64(r.tabLen))
+		} else {
+			buf = appendEntries(append(buf, 0), r.entries)
+		}
+	}
+	return buf
+}
+
+// encodeCheckpoint puts everything together. The segments come after the groups were encoded, so that all they name are there.
+func (l *Log) encodeCheckpoint(no uint64, clean bool, at cut, gone map[uint32]*segment, groups int, encoded []byte) []byte {
+	u := binary.AppendUvarint
+	buf := make([]byte, checkpointHead, checkpointHead+len(encoded)+4096)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	buf = u(buf, no)
+	if clean {
+		buf = append(buf, 1)
+	} else {
+		buf = append(buf, 0)
+	}
+	buf = u(u(u(buf, at.seq), uint64(at.id)), uint64(at.off))
+	buf = u(u(u(buf, l.gen), l.lastGen), uint64(l.nextID))
+	buf = u(buf, uint64(len(l.segs)-len(gone)))
+	for _, s := range l.segs {
+		if gone[s.id] != nil {
+			continue
+		}
+		flags := uint64(0)
+		if s.footer {
+			flags |= segFlagFooter
+		}
+		if s.state == segSealed {
+			flags |= segFlagSealed
+		}
+		buf = u(u(u(u(buf, uint64(s.id)), uint64(s.kind)), s.gen), uint64(s.size))
+		buf = u(u(u(u(buf, s.firstSeq), s.lastSeq), uint64(s.stable)), flags)
+	}
+	buf = append(u(buf, uint64(groups)), encoded...)
+	hits := l.hitList()
+	buf = u(buf, uint64(len(hits)))
+	for _, h := range hits {
+		buf = appendString(u(buf, uint64(h.Group)), h.Reason)
+	}
+	le.PutUint32(buf, checkpointMagic)
+	le.PutUint32(buf[4:], version)
+	le.PutUint32(buf[8:], checksum(buf[checkpointHead:]))
+	le.PutUint64(buf[16:], uint64(len(buf)-checkpointHead))
+	return buf
+}
+
+func appendString(buf []byte, s string) []byte {
+	return append(binary.AppendUvarint(buf, uint64(len(s))), s...)
+}
+
+// publishCheckpoint makes a checkpoint durable and removes all but the two newest.
+func (l *Log) publishCheckpoint(no uint64, buf []byte) error {
+	name := l.path(checkpointName(no))
+	l.io[1].begin(l.o.Clock.Mono())
+	defer l.io[1].end()
+	file, err := l.fs.Create(name + ".tmp")
+	if err != nil {
+		return err
+	}
+	for at := 0; err == nil && at < len(buf); at += fillChunk {
+		_, err = file.WriteAt(buf[at:min(at+fillChunk, len(buf))], int64(at))
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = l.fs.Rename(name+".tmp", name)
+	}
+	if err == nil {
+		err = l.fs.SyncDir(l.dir)
+	}
+	if err != nil {
+		if vfs.IsSpace(err) {
+			l.fs.Remove(name + ".tmp")
+		}
+		return fmt.Errorf("checkpoint %d: %w", no, err)
+	}
+	for _, old := range l.kee.checkpoints[:max(0, len(l.kee.checkpoints)-1)] {
+		if err := l.fs.Remove(l.path(old)); err != nil && !vfs.IsNotExist(err) {
+			return fmt.Errorf("removing %s: %w", old, err)
+		}
+	}
+	l.kee.checkpoints = append(l.kee.checkpoints[max(0, len(l.kee.checkpoints)-1):], checkpointName(no))
+	return nil
+}
+
+var errCheckpoint = errors.New("checkpoint: damaged")
+
+// decoder reads varints; the first failure sticks.
+type decoder struct {
+	p   []byte
+	bad bool
+}
+
+func (d *decoder) u() uint64 {
+	v, rest, ok := uvarint(d.p)
+	if !ok {
+		d.bad, d.p = true, nil
+		return 0
+	}
+	d.p = rest
+	return v
+}
+
+func (d *decoder) b() byte {
+	if len(d.p) == 0 {
+		d.bad = true
+		return 0
+	}
+	v := d.p[0]
+	d.p = d.p[1:]
+	return v
+}
+
+func (d *decoder) u32() uint32 {
+	v := d.u()
+	if v > 1<<32-1 {
+		d.bad = true
+	}
+	return uint32(v)
+}
+
+// count reads a number of things of at least one byte each.
+func (d *decoder) count() int {
+	v := d.u()
+	if v > uint64(len(d.p)) {
+		d.bad = true
+		return 0
+	}
+	return int(v)
+}
+
+func (d *decoder) str() string {
+	n := d.count()
+	if d.bad {
+		return ""
+	}
+	s := string(d.p[:n])
+	d.p = d.p[n:]
+	return s
+}
+
+// loaded is a decoded checkpoint.
+type loaded struct {
+	no           uint64
+	clean        bool
+	cut          cut
+	gen, lastGen uint64
+	nextID       uint32
+	segs         map[uint32]*segment
+	groups       map[GroupID]*group
+	list         []*group
+	hits         []Hit
+	items        int64
+}
+
+// parseCheckpoint decodes a checkpoint file.
+func parseCheckpoint(p []byte) (*loaded, error) {
+	if len(p) < checkpointHead || le.Uint32(p) != checkpointMagic {
+		return nil, errCheckpoint
+	}
+	if v := le.Uint32(p[4:]); v != version {
+		return nil, fmt.Errorf("checkpoint: version %d is not known", v)
+	}
+	if n := le.Uint64(p[16:]); n != uint64(len(p)-checkpointHead) || le.Uint32(p[8:]) != checksum(p[checkpointHead:]) {
+		return nil, errCheckpoint
+	}
+	d := &decoder{p: p[checkpointHead:]}
+	c := &loaded{segs: map[uint32]*segment{}, groups: map[GroupID]*group{}}
+	c.no, c.clean = d.u(), d.b() == 1
+	c.cut = cut{d.u(), d.u32(), int64(d.u())}
+	c.gen, c.lastGen, c.nextID = d.u(), d.u(), d.u32()
+	for range d.count() {
+		s := &segment{id: d.u32(), kind: segmentKind(d.u()), gen: d.u(), size: int64(d.u()), firstSeq: d.u(), lastSeq: d.u()}
+		s.stable = int64(d.u())
+		s.end, s.state = s.stable, segSealed
+		flags := d.u()
+		s.footer = flags&segFlagFooter != 0
+		if s.kind == segmentCold && flags&segFlagSealed == 0 {
+			s.state = segActive
+		}
+		c.segs[s.id] = s
+	}
+	for range d.count() {
+		if err := c.parseGroup(d); err != nil {
+			return nil, err
+		}
+	}
+	for range d.count() {
+		c.hits = append(c.hits, Hit{GroupID(d.u()), d.str()})
+	}
+	if d.bad || len(d.p) > 0 || c.cut.id != 0 && c.segs[c.cut.id] == nil {
+		return nil, errCheckpoint
+	}
+	return c, nil
+}
+
+func (c *loaded) parseGroup(d *decoder) error {
+	g := &group{id: GroupID(d.u()), place: len(c.list), upTo: d.u(), lastIndex: d.u()}
+	seg := func() *segment {
+		s := c.segs[d.u32()]
+		if s == nil {
+			d.bad = true
+			return &segment{}
+		}
+		return s
+	}
+	if len(d.p) > 0 && d.p[0] == 0 {
+		d.p = d.p[1:]
+	} else {
+		g.snap = place{seg: seg(), off: d.u32(), length: d.u32(), index: d.u()}
+		g.snap.seg.snaps++
+		g.snap.seg.liveBytes += int64(g.snap.length)
+	}
+	index := uint64(0)
+	for range d.count() {
+		p := place{index: index + d.u(), seg: seg(), off: d.u32(), length: d.u32()}
+		index = p.index
+		g.tail = append(g.tail, p)
+		g.tailBytes += int64(p.length)
+		p.seg.tails++
+		p.seg.liveBytes += int64(p.length)
+	}
+	for range d.count() {
+		if d.bad {
+			return errCheckpoint
+		}
+		r := &run{g: g, seg: seg(), first: d.u()}
+		r.last = r.first + d.u()
+		r.items, r.bytes, r.minItem, r.maxItem = d.u(), int64(d.u()), d.u32(), d.u32()
+		var err error
+		if r.live, d.p, err = parseIDSet(d.p); err != nil {
+			return err
+		}
+		if d.b() == 1 {
+			r.tabOff, r.tabLen = int64(d.u()), int(d.u32())
+		} else if r.entries, d.p, err = parseEntries(d.p); err != nil {
+			return err
+		}
+		if d.bad || r.live.n == 0 || r.last < r.first || r.live.n > r.items ||
+			r.live.spans[0].first < r.first || r.live.spans[len(r.live.spans)-1].last > r.last {
+			return errCheckpoint
+		}
+		r.seg.runs = append(r.seg.runs, r)
+		r.seg.items += r.live.n
+		r.seg.liveBytes += r.liveBytes()
+		r.seg.tableEst += tableHeadMax
+		for i, e := range r.entries {
+			r.seg.tableEst += tableEntrySize(r.entries[:i], e)
+		}
+		c.items += int64(r.live.n)
+		g.runs = append(g.runs, r)
+	}
+	if d.bad || c.groups[g.id] != nil {
+		return errCheckpoint
+	}
+	g.fixReach(0)
+	c.groups[g.id] = g
+	c.list = append(c.list, g)
+	return nil
+}
+
+// loadCheckpoint reads the newest whole checkpoint. older says that a newer one is damaged.
+func (l *Log) loadCheckpoint(names []string) (c *loaded, older bool, err error) {
+	for _, name := range names {
+		if strings.HasPrefix(name, "checkpoint-") && !strings.HasSuffix(name, ".tmp") {
+			l.kee.checkpoints = append(l.kee.checkpoints, name)
+		}
+	}
+	for i := len(l.kee.checkpoints) - 1; i >= 0; i-- {
+		name := l.kee.checkpoints[i]
+		p, rerr := l.readFile(name)
+		if rerr == nil {
+			c, rerr = parseCheckpoint(p)
+		}
+		if rerr == nil {
+			l.ckptNo = max(l.ckptNo, c.no)
+			return c, older, nil
+		}
+		l.log.Error("checkpoint cannot be used", "name", name, "error", rerr)
+		var no uint64
+		if _, serr := fmt.Sscanf(name, "checkpoint-%d", &no); serr == nil {
+			l.ckptNo = max(l.ckptNo, no)
+		}
+		older = true
+	}
+	return nil, older, nil
+}
+
+func (l *Log) readFile(name string) ([]byte, error) {
+	f, err := l.fs.OpenDirect(l.path(name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	p := vfs.AlignedBuffer(alignPage(int(size)))
+	n, err := f.ReadAt(p[:size], 0)
+	if n == int(size) {
+		return p[:n], nil
+	}
+	return nil, err
+}

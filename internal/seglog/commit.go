@@ -1,0 +1,393 @@
+package seglog
+
+import (
+	"fmt"
+	"time"
+
+	"holdfast/internal/clock"
+	"holdfast/internal/invariant"
+)
+
+// committer is what the goroutine that writes frames owns. One commit is one frame: one pwrite and one fdatasync for all
+// groups. While a sync runs, the next frame's records gather; there is no other delay.
+type committer struct {
+	buf  []byte      // the frame being built
+	work []*Batch    // swapped with the inbox
+	recs []recordRef // of the frame being built
+	at   []recordAt  // where they lie
+	none []*Batch    // batches without records, reported with this commit
+	fair fairQueue
+
+	list     []byte // groups of the last frame with records, for the next one
+	nextList []byte
+	written  uint64 // highest sequence written; above Log.seq there is at most a mark
+	sealIdle bool   // guarded by Log.mu: give up the active segment when nothing waits
+
+	lastCommit int64
+	lazyAt     int64
+	timer      clock.Timer
+	done       chan struct{}
+}
+
+type recordAt struct {
+	off              uint32
+	length, overhead uint32
+}
+
+// markDelay is how long after the last commit the mark is written that tells a later recovery that it was durable.
+const markDelay = 100 * time.Millisecond
+
+func (c *committer) init(o Options) {
+	c.buf = make([]byte, 0, o.FrameMax+o.FrameMax/4+4*pageSize)
+	c.done = make(chan struct{})
+}
+
+// commitLoop commits until the log is closed or has failed.
+func (l *Log) commitLoop() {
+	defer l.wg.Done()
+	defer close(l.com.done)
+	l.com.timer = l.o.Clock.AfterFunc(time.Hour, func() { kick(l.in.wake) })
+	defer l.com.timer.Stop()
+	for l.commitOrSleep() {
+	}
+}
+
+// commitOrSleep does what is due, or sleeps until something may be. False: the loop ends.
+func (l *Log) commitOrSleep() bool {
+	c := &l.com
+	if l.failed.Load() {
+		return false
+	}
+	waits, urgent := l.in.state()
+	now := l.o.Clock.Mono()
+	closing := l.closing.Load()
+	wakeAt := int64(0)
+	switch {
+	case urgent || !c.fair.empty() || waits && closing:
+		return l.commitOnce()
+	case waits:
+		if c.lazyAt == 0 {
+			c.lazyAt = now + int64(l.o.NoSyncDelay)
+		}
+		if now >= c.lazyAt {
+			return l.commitOnce()
+		}
+		wakeAt = c.lazyAt
+	case closing:
+		return false
+	case l.markDue():
+		if wakeAt = c.lastCommit + int64(markDelay); now >= wakeAt {
+			return l.writeMark()
+		}
+	case l.sealActive():
+		return true
+	}
+	if wakeAt > 0 {
+		c.timer.Reset(time.Duration(wakeAt - now))
+	}
+	<-l.in.wake
+	return true
+}
+
+// commitOnce writes one frame of what waits and reports what has become stable. False: the log has failed, or is closing
+// and has no room; in a test that steps by hand also if there is no room for now.
+func (l *Log) commitOnce() bool {
+	c := &l.com
+	if len(c.recs) == 0 {
+		l.selectRecords()
+	}
+	if len(c.recs) > 0 {
+		if !l.writeFrame() {
+			return false
+		}
+		l.publish()
+	}
+	c.lazyAt = 0
+	l.report()
+	return true
+}
+
+// selectRecords chooses the records of the next frame.
+func (l *Log) selectRecords() {
+	c := &l.com
+	c.work = l.in.take(c.work)
+	var bytes int64
+	for _, b := range c.work {
+		bytes += b.p.bytes
+	}
+	direct := c.fair.empty() && bytes <= int64(l.o.FrameMax)
+	for _, b := range c.work {
+		switch {
+		case b.p.left == 0:
+			c.none = append(c.none, b)
+		case direct:
+			for i := range b.Records {
+				c.recs = append(c.recs, recordRef{b, i})
+			}
+		default:
+			c.fair.put(b)
+		}
+	}
+	clear(c.work)
+	if !direct {
+		c.recs = c.fair.take(c.recs, l.o.FrameMax)
+	}
+}
+
+// frameSize is an upper bound of what the chosen records take, and of what they add to the segment's tables.
+func (c *committer) frameSize() (frame int64, tables int) {
+	body := 0
+	for _, r := range c.recs {
+		rec := r.record()
+		size, _ := recordSize(rec)
+		body += align8(size)
+		tables += tableEntryMax * len(rec.Blocks)
+		if len(rec.Blocks) > 0 {
+			tables += tableHeadMax
+		}
+	}
+	return alignPage64(int64(headSize + align8(len(c.list)) + body)), tables
+}
+
+// writeFrame makes the chosen records durable.
+func (l *Log) writeFrame() bool {
+	c := &l.com
+	frame, tables := c.frameSize()
+	seg := l.active // only this goroutine changes it
+	fresh := seg == nil || seg.room(tables) < frame
+	if fresh {
+		header := int64(alignPage(headSize + align8(len(c.list)) + segmentHeaderSize))
+		next := l.takeFree(header+frame+int64(alignPage(tables))+footerSpare, segmentHot)
+		if next == nil {
+			return false
+		}
+		l.roll(next)
+		seg = next
+	}
+	l.encode(seg, fresh)
+
+	start := l.o.Clock.Mono()
+	l.io[0].begin(start)
+	_, err := seg.file.WriteAt(c.buf, seg.end)
+	if err == nil {
+		err = seg.file.Datasync()
+	}
+	now := l.o.Clock.Mono()
+	l.io[0].end()
+	if err != nil {
+		l.fail(fmt.Errorf("commit to %s: %w", segmentName(seg.id), err))
+	}
+	if l.failed.Load() { // perhaps by the watchdog, while the sync hung
+		return false
+	}
+	l.stats.sync(now - start)
+	c.lastCommit = now
+	return true
+}
+
+// roll seals the active segment and makes next the active one. A mark that was not synced with anything is given up: the
+// next segment's header says that the one before ends below it.
+func (l *Log) roll(next *segment) {
+	now := l.o.Clock.Mono()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if old := l.active; old != nil {
+		l.sealLocked(old)
+		if now-old.openedAt < int64(growWithin) {
+			l.grow()
+		}
+	}
+	next.state, next.kind, next.gen = segActive, segmentHot, l.nextGen()
+	next.firstSeq, next.lastSeq, next.openedAt = l.seq+1, l.seq, now
+	l.segs[next.id] = next
+	l.active = next
+	l.rolledAt = now
+	l.want = max(l.want, poolBusy)
+	l.com.sealIdle = false
+	kick(l.keepKick)
+	kick(l.prepKick)
+}
+
+func (l *Log) sealLocked(s *segment) {
+	s.state, s.lastSeq = segSealed, min(s.lastSeq, l.seq)
+	l.lastGen = s.gen
+	l.changed = true
+}
+
+// sealActive gives up the active segment if the keeper asked for it, because it is larger than a quiet log needs.
+func (l *Log) sealActive() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.com.sealIdle || l.active == nil {
+		return false
+	}
+	l.com.sealIdle = false
+	l.sealLocked(l.active)
+	l.active = nil
+	kick(l.keepKick)
+	return true
+}
+
+// encode builds the frame, behind the segment's header if the segment is fresh.
+func (l *Log) encode(seg *segment, fresh bool) {
+	c := &l.com
+	buf := c.buf[:0]
+	list := c.list
+	stamp := l.o.Clock.Now().UnixNano()
+	seq := c.written
+	var n uint32
+	if fresh {
+		seq = l.seq + 1
+		buf, n = openFrame(buf, list)
+		buf = segmentHeader{kind: segmentHot, prevGen: l.lastGen, prevLast: l.seq, size: seg.size}.append(buf)
+		buf = sealFrame(buf, 0, head{gen: seg.gen, seq: seq, synced: l.seq, kind: frameHeader, listLen: n, stamp: stamp})
+	}
+	start := len(buf)
+	base := seg.end
+	buf, n = openFrame(buf, list)
+	c.at, c.nextList = c.at[:0], c.nextList[:0]
+	for _, r := range c.recs {
+		rec := r.record()
+		off := base + int64(len(buf))
+		var length, overhead int
+		buf, length, overhead = appendRecord(buf, rec)
+		c.at = append(c.at, recordAt{uint32(off), uint32(length), uint32(overhead)})
+		c.nextList = appendList(c.nextList, rec)
+	}
+	seq++
+	buf = sealFrame(buf, start, head{
+		gen: seg.gen, seq: seq, synced: l.seq, off: uint32(base + int64(start)), kind: frameData,
+		records: uint32(len(c.recs)), listLen: n, stamp: stamp,
+	})
+	c.buf, c.written = buf, seq
+	c.list, c.nextList = c.nextList, c.list
+}
+
+// publish enters the frame just synced into the index.
+func (l *Log) publish() {
+	c := &l.com
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seg := l.active
+	seg.end += int64(len(c.buf))
+	seg.lastSeq, seg.stable = c.written, seg.end
+	invariant.That(seg.end <= seg.size, "a frame reaches beyond its segment")
+	l.seq = c.written
+	l.logged += int64(len(c.buf))
+	l.movedAt = c.lastCommit
+	l.changed = true
+	l.stats.records.Add(uint64(len(c.recs)))
+	l.stats.written.Add(uint64(len(c.buf)))
+	for i, ref := range c.recs {
+		l.applyWritten(ref.record(), seg, c.at[i])
+	}
+	if cap(c.buf) > 4*l.o.FrameMax && cap(c.buf) > 8<<20 { // an outsize record has passed
+		c.buf = make([]byte, 0, l.o.FrameMax+l.o.FrameMax/4+4*pageSize)
+	}
+}
+
+// applyWritten enters one record into the index.
+func (l *Log) applyWritten(r *Record, seg *segment, at recordAt) {
+	g := l.group(r.Group)
+	for i := range r.Blocks {
+		b := &r.Blocks[i]
+		if len(b.Items) == 0 {
+			continue
+		}
+		var bytes int64
+		lo, hi := ^uint32(0), uint32(0)
+		for _, it := range b.Items {
+			size := uint32(len(it))
+			bytes += int64(size)
+			lo, hi = min(lo, size), max(hi, size)
+		}
+		l.addItems(g, seg, &g.open, b.First, len(b.Items), at.off, bytes, lo, hi)
+	}
+	p := place{index: r.Index, seg: seg, off: at.off, length: at.overhead}
+	switch r.Kind {
+	case KindEntry, KindHardState:
+		l.applyEntry(g, p)
+	case KindSnapshot:
+		l.applySnapshot(g, p)
+	case KindDrop:
+		l.applyDrop(g)
+		return
+	default:
+		invariant.Failf("a record of %v was appended", r.Kind)
+	}
+	l.releaseDue(g)
+}
+
+// report calls Stable for the batches whose last record has become stable.
+func (l *Log) report() {
+	c := &l.com
+	for _, ref := range c.recs {
+		b := ref.b
+		if b.p.left--; b.p.left == 0 {
+			b.p.done = true
+			l.reportIfFree(b)
+		}
+	}
+	clear(c.recs)
+	c.recs = c.recs[:0]
+	for i, b := range c.none {
+		c.none[i] = nil
+		l.reportIfFree(b)
+	}
+	c.none = c.none[:0]
+}
+
+// reportIfFree reports a batch unless an earlier one that shares a group has not been, and then those that waited for it.
+func (l *Log) reportIfFree(b *Batch) {
+	if b.p.deps > 0 {
+		return
+	}
+	after := b.p.after
+	if l.com.fair.groups != nil {
+		l.com.fair.reported(b)
+	}
+	l.stats.items.Add(uint64(b.p.items))
+	l.in.mu.Lock()
+	l.in.queued -= b.p.bytes
+	l.in.queuedCount--
+	l.in.mu.Unlock()
+	if b.Stable != nil {
+		b.Stable(b) // from here on the batch may be in use again
+	}
+	for _, next := range after {
+		if next.p.deps--; next.p.deps == 0 && next.p.done {
+			l.reportIfFree(next)
+		}
+	}
+}
+
+// markDue tells whether the last frame is one that nothing yet says was durable.
+func (l *Log) markDue() bool {
+	c := &l.com
+	return l.active != nil && c.lastCommit != 0 && c.written == l.seq && l.active.room(0) >= c.markSize()
+}
+
+func (c *committer) markSize() int64 { return int64(alignPage(headSize + align8(len(c.list)))) }
+
+// writeMark writes a frame without records and without sync: it says that the frame before it is durable, and repeats its
+// groups. It becomes durable by itself or with the next commit, and if it does not nothing is lost but this certainty.
+func (l *Log) writeMark() bool {
+	c, seg := &l.com, l.active
+	buf, n := openFrame(c.buf[:0], c.list)
+	c.buf = sealFrame(buf, 0, head{
+		gen: seg.gen, seq: l.seq + 1, synced: l.seq, off: uint32(seg.end), kind: frameMark,
+		listLen: n, stamp: l.o.Clock.Now().UnixNano(),
+	})
+	l.io[0].begin(l.o.Clock.Mono())
+	_, err := seg.file.WriteAt(c.buf, seg.end)
+	l.io[0].end()
+	if err != nil {
+		l.fail(fmt.Errorf("mark in %s: %w", segmentName(seg.id), err))
+		return false
+	}
+	c.written = l.seq + 1
+	l.mu.Lock()
+	seg.end += int64(len(c.buf))
+	l.mu.Unlock()
+	return true
+}

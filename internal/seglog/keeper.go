@@ -1,0 +1,350 @@
+package seglog
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"holdfast/internal/vfs"
+)
+
+// keeper is what the goroutine behind the writing owns: footers, checkpoints, rewriting, recycling, sizes.
+type keeper struct {
+	checkpoints    []string // file names, oldest first
+	lastCheckpoint int64
+	asking         bool  // waiting for snapshots before a checkpoint
+	askedAt        int64 // since when
+	retryAt        int64 // not before, after a lack of space
+
+	dead []*segment // out of the books, perhaps pinned; guarded by Log.mu
+
+	lastLook int64          // of the slow checks
+	looked   map[*run]int64 // live items of runs at the slow check before, for audits
+	cold     coldWriter
+}
+
+const (
+	keepTick       = 250 * time.Millisecond
+	slowTick       = 2 * time.Second
+	askPatience    = 2 * time.Second        // how long a checkpoint waits for snapshots
+	askAgain       = time.Second            // how often a group is asked
+	deafAfter      = 10                     // asked so often without an answer, a group is not waited for
+	hurryPause     = 200 * time.Millisecond // between checkpoints that free space
+	longTail       = 1024                   // entries above its snapshot that make a checkpoint ask for a new one
+	longTailBytes  = 1 << 20
+	spareSegments  = 6 // disk is bounded by twice the live bytes and so many segments
+	auditSkew      = 2 // largest to smallest item from which on runs are audited
+	idleSealsAfter = calmAfter
+)
+
+func (l *Log) keepLoop() {
+	defer l.wg.Done()
+	tick := l.o.Clock.NewTicker(keepTick)
+	defer tick.Stop()
+	for {
+		more := !l.failed.Load() && l.keepStep()
+		if more {
+			select {
+			case <-l.stop:
+				return
+			default:
+				continue
+			}
+		}
+		select {
+		case <-l.stop:
+			return
+		case <-tick.C():
+		case <-l.keepKick:
+		}
+	}
+}
+
+// keepStep does one thing that is due and tells whether it did, so that more may be.
+func (l *Log) keepStep() bool {
+	now := l.o.Clock.Mono()
+	if s := l.needsFooter(); s != nil {
+		return l.keep(l.writeFooter(s))
+	}
+	if s := l.unpinned(); s != nil {
+		return l.keep(l.recycle(s))
+	}
+	if now-l.kee.lastLook >= int64(slowTick) {
+		l.kee.lastLook = now
+		l.slowCheck(now)
+	}
+	if l.checkpointDue(now) {
+		err := l.checkpoint(false)
+		if err != nil && vfs.IsSpace(err) {
+			l.makeRoom(err, now)
+			return false
+		}
+		l.kee.lastCheckpoint = now
+		return l.keep(err)
+	}
+	if l.closing.Load() {
+		return false
+	}
+	return l.rewriteStep(now)
+}
+
+// keep turns an error of the keeper's writing into the end of the log. A lack of space only waits.
+func (l *Log) keep(err error) bool {
+	if err == nil {
+		return true
+	}
+	l.fail(err)
+	return false
+}
+
+// needsFooter is a sealed segment whose tables are still in memory.
+func (l *Log) needsFooter() *segment {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var next *segment
+	for _, s := range l.segs {
+		if s.state == segSealed && !s.footer && !s.tablesStay && !s.empty() && (next == nil || s.id < next.id) {
+			next = s
+		}
+	}
+	return next
+}
+
+// unpinned takes a dead segment no reader pins any more.
+func (l *Log) unpinned() *segment {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, s := range l.kee.dead {
+		if s.pins == 0 {
+			l.kee.dead = slices.Delete(l.kee.dead, i, i+1)
+			return s
+		}
+	}
+	return nil
+}
+
+// recycle makes a dead segment ready again, or deletes it. Its header is wiped, so that a look at the files shows it free;
+// nothing depends on that write reaching the disk.
+func (l *Log) recycle(s *segment) error {
+	l.tables.drop(s.runs)
+	l.stats.recycled.Add(1)
+	l.mu.Lock()
+	keep := len(l.pool) < l.want && s.size <= l.target && s.size >= l.target/2 ||
+		l.noSpace != "" && len(l.pool) < poolBusy || l.need > 0 && s.size >= l.need
+	l.mu.Unlock()
+	if !keep {
+		l.discard(s)
+		return nil
+	}
+	if _, err := s.file.WriteAt(zeros[:pageSize], 0); err != nil {
+		return fmt.Errorf("recycling %s: %w", segmentName(s.id), err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pool = append(l.pool, &segment{id: s.id, file: s.file, size: s.size})
+	l.space.Broadcast()
+	return nil
+}
+
+// makeRoom gives a free segment back to the disk, because a checkpoint found no room and only a checkpoint can free more.
+func (l *Log) makeRoom(err error, now int64) {
+	l.kee.retryAt = now + int64(askAgain)
+	l.mu.Lock()
+	var s *segment
+	if n := len(l.pool); n > 0 {
+		s = l.pool[n-1]
+		l.pool = l.pool[:n-1]
+	}
+	l.setNoSpace(err.Error()) // unlocks
+	if s != nil {
+		l.discard(s)
+		l.kee.retryAt = now
+	}
+}
+
+// spaceState says what the files take, what is needed of it, and from what total on something must be done; total may not
+// stay above limit.
+func (l *Log) spaceState() (total, live, aim, limit int64) {
+	for _, s := range l.segs {
+		total += s.size
+		if s.stuck {
+			live += s.size
+		} else {
+			live += s.liveBytes
+		}
+	}
+	for _, s := range l.kee.dead {
+		total += s.size
+	}
+	for _, s := range l.pool {
+		total += s.size
+	}
+	limit = 2*live + spareSegments*l.target
+	return total, live, limit - l.target, limit
+}
+
+// checkpointDue tells whether a checkpoint is to be written now. Before one that is due for the amount logged, groups whose
+// entries pin sealed segments or are many are asked for snapshots, and given a moment to answer.
+func (l *Log) checkpointDue(now int64) bool {
+	l.mu.Lock()
+	k := &l.kee
+	since := now - k.lastCheckpoint
+	due := l.logged >= min(l.o.CheckpointBytes, l.target) || l.changed && since >= int64(l.o.CheckpointEvery)
+	hurry := false
+	if total, _, aim, limit := l.spaceState(); total > aim && since >= int64(hurryPause) || total >= limit {
+		for _, s := range l.segs {
+			hurry = hurry || s.state == segSealed && s.empty()
+		}
+	}
+	if now < k.retryAt || !due && !hurry {
+		l.mu.Unlock()
+		return false
+	}
+	if !k.asking {
+		k.asking, k.askedAt = true, now
+		ask := l.wantSnapshots(now)
+		l.mu.Unlock()
+		l.askFor(ask)
+		l.mu.Lock()
+	}
+	if l.askedOut > 0 && now-k.askedAt < int64(askPatience) {
+		l.mu.Unlock()
+		return false
+	}
+	k.asking = false
+	l.mu.Unlock()
+	return true
+}
+
+// wantSnapshots chooses the groups to ask before a checkpoint.
+func (l *Log) wantSnapshots(now int64) []GroupID {
+	var ask []GroupID
+	for _, g := range l.list {
+		if len(g.tail) == 0 {
+			continue
+		}
+		if len(g.tail) >= longTail || g.tailBytes >= longTailBytes || g.tail[0].seg.state == segSealed {
+			ask = l.ask(ask, g, now)
+		}
+	}
+	return ask
+}
+
+// ask adds a group to those to be asked, unless it was asked just now or is quarantined.
+func (l *Log) ask(ask []GroupID, g *group, now int64) []GroupID {
+	if g.hit != "" || g.asked > 0 && now-g.askedAt < int64(askAgain) {
+		return ask
+	}
+	switch g.asked++; g.asked {
+	case 1:
+		l.askedOut++
+	case deafAfter:
+		l.askedOut-- // nobody answers for it: not waited for
+	}
+	g.askedAt = now
+	return append(ask, g.id)
+}
+
+func (l *Log) askFor(groups []GroupID) {
+	if len(groups) > 0 && l.o.Events.NeedSnapshot != nil {
+		l.o.Events.NeedSnapshot(groups)
+	}
+}
+
+// answered notes that a group wrote a snapshot.
+func (l *Log) answered(g *group) {
+	if g.asked > 0 && g.asked < deafAfter {
+		if l.askedOut--; l.askedOut == 0 {
+			kick(l.keepKick)
+		}
+	}
+	g.asked = 0
+}
+
+// slowCheck looks after sizes and free space every few seconds.
+func (l *Log) slowCheck(now int64) {
+	l.checkFree()
+	l.audit()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, live, _, _ := l.spaceState()
+	if calm := l.calmTarget(live); calm > l.target {
+		l.target = calm
+	} else if calm < l.target && now-l.rolledAt >= int64(calmAfter) {
+		l.target = calm
+		kick(l.prepKick)
+	}
+	if a := l.active; a != nil && a.size > l.target && now-l.movedAt >= int64(idleSealsAfter) {
+		l.com.sealIdle = true
+		kick(l.in.wake)
+	}
+	if c := l.cold; c != nil && c.size > l.target && now-l.movedAt >= int64(idleSealsAfter) {
+		l.sealCold()
+	}
+}
+
+// audit counts the live bytes of runs whose items differ much in size and that have come to rest half dead: there the number
+// of items says too little about bytes.
+func (l *Log) audit() {
+	l.mu.Lock()
+	looked := map[*run]int64{}
+	var due []*run
+	for _, s := range l.segs {
+		if s.state != segSealed || s.items == 0 {
+			continue
+		}
+		for _, r := range s.runs {
+			if r.live.n == 0 || r.live.n == r.items || r.live.n == r.auditN || r.maxItem <= auditSkew*r.minItem {
+				continue
+			}
+			looked[r] = int64(r.live.n)
+			if n, ok := l.kee.looked[r]; ok && n == int64(r.live.n) {
+				due = append(due, r)
+			}
+		}
+	}
+	l.kee.looked = looked
+	l.mu.Unlock()
+	const perCheck = 64
+	for _, r := range due[:min(len(due), perCheck)] {
+		l.auditRun(r)
+	}
+}
+
+// auditRun counts one run.
+func (l *Log) auditRun(r *run) {
+	live := l.liveRanges(r)
+	if len(live) == 0 {
+		return
+	}
+	entries, err := l.entriesOf(r)
+	if err != nil {
+		return // met again, and reported, when somebody needs the items
+	}
+	var bytes int64
+	var n uint64
+	for _, e := range entries {
+		rs := overlap(live, e.first, e.first+uint64(e.count)-1)
+		if len(rs) == 0 {
+			continue
+		}
+		sizes, err := readSizes(r.seg.file, e)
+		if err != nil {
+			return
+		}
+		for _, want := range rs {
+			for id := want.First; id <= want.Last; id++ {
+				bytes += int64(sizes[id-e.first])
+				n++
+			}
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.live.n == 0 || n == 0 {
+		return
+	}
+	before := r.liveBytes()
+	r.exact, r.auditN = bytes, n
+	r.seg.liveBytes += r.liveBytes() - before
+}

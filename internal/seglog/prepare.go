@@ -1,0 +1,295 @@
+package seglog
+
+import (
+	"fmt"
+	"math/bits"
+	"syscall"
+	"time"
+
+	"holdfast/internal/vfs"
+)
+
+// Segments are made ready before they are needed: zero-filled or recycled, so that a commit overwrites blocks the file
+// system already knows and fdatasync has no metadata to write.
+
+const (
+	poolBusy = 2 // segments held ready once the log has rolled for the first time
+
+	growWithin = 2 * time.Second  // a segment filled faster doubles the size of the next
+	calmAfter  = 10 * time.Second // without a roll sizes fall back
+
+	fillChunk = 1 << 20
+)
+
+var (
+	zeros      = make([]byte, fillChunk)
+	errNoSpace = syscall.ENOSPC
+)
+
+// takeFree takes a segment of at least need bytes from the pool. The committer waits for one; nil means that the log has
+// failed or is closing. Where a test steps by hand nobody waits, and nil may also mean that there is no room.
+func (l *Log) takeFree(need int64, kind segmentKind) *segment {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for !l.failed.Load() {
+		if s := l.pickFree(need, kind); s != nil {
+			if l.need <= s.size {
+				l.need = 0
+			}
+			kick(l.prepKick)
+			return s
+		}
+		if kind == segmentCold && !l.noLoop {
+			l.want = max(l.want, poolBusy)
+			if len(l.pool) > 0 { // all too small
+				l.need = max(l.need, need)
+			}
+			kick(l.prepKick)
+			return nil
+		}
+		l.need = max(l.need, need)
+		if l.noLoop {
+			l.mu.Unlock()
+			made := l.prepareStep()
+			l.mu.Lock()
+			if !made && l.pickable(need, kind) < 0 {
+				return nil
+			}
+			continue
+		}
+		if l.closing.Load() && l.noSpace != "" {
+			return nil
+		}
+		kick(l.prepKick)
+		l.space.Wait()
+	}
+	return nil
+}
+
+func (l *Log) pickFree(need int64, kind segmentKind) *segment {
+	i := l.pickable(need, kind)
+	if i < 0 {
+		return nil
+	}
+	s := l.pool[i]
+	l.pool = append(l.pool[:i], l.pool[i+1:]...)
+	return s
+}
+
+// pickable is the index of the pool's best segment: the one nearest to the size wanted now. When no more can be made, the
+// last one is kept for the rewriter, which alone can make room.
+func (l *Log) pickable(need int64, kind segmentKind) int {
+	if kind == segmentHot && l.noSpace != "" && len(l.pool) <= 1 {
+		return -1
+	}
+	best := -1
+	for i, s := range l.pool {
+		if s.size >= need && (best < 0 || off(s.size, l.target) < off(l.pool[best].size, l.target)) {
+			best = i
+		}
+	}
+	return best
+}
+
+func off(a, b int64) int64 { return max(a-b, b-a) }
+
+// grow doubles the size of segments to come.
+func (l *Log) grow() { l.target = min(2*l.target, l.o.SegmentMax) }
+
+// calmTarget is the size for a log in which little happens: small, unless there is much to keep.
+func (l *Log) calmTarget(live int64) int64 {
+	size := l.o.SegmentMin
+	if want := live / 64; want > size {
+		size = min(int64(1)<<bits.Len64(uint64(want-1)), l.o.SegmentMax)
+	}
+	return alignPage64(size)
+}
+
+func (l *Log) prepareLoop() {
+	defer l.wg.Done()
+	tick := l.o.Clock.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		if l.failed.Load() || !l.prepareStep() {
+			select {
+			case <-l.stop:
+				return
+			case <-l.prepKick:
+			case <-tick.C():
+			}
+		}
+	}
+}
+
+// prepareStep makes or deletes one segment of the pool if that is due, and tells whether it did.
+func (l *Log) prepareStep() bool {
+	l.mu.Lock()
+	if s := l.unwanted(); s != nil {
+		l.mu.Unlock()
+		l.discard(s)
+		return true
+	}
+	size, urgent := l.target, l.need > 0 && l.pickable(l.need, segmentHot) < 0
+	if urgent {
+		size = max(size, alignPage64(l.need))
+	}
+	if l.noSpace != "" {
+		size = max(l.o.SegmentMin, alignPage64(l.need))
+	}
+	total, _, _, limit := l.spaceState()
+	enough := len(l.pool) >= l.want || len(l.pool) > 0 && total+size > limit // recycling will bring one
+	if enough && !urgent {
+		l.setNoSpace("")
+		return false
+	}
+	id := l.nextID
+	l.nextID++
+	l.mu.Unlock()
+
+	file, err := l.makeSegment(id, size, urgent)
+	l.mu.Lock()
+	if err != nil {
+		if vfs.IsSpace(err) {
+			l.setNoSpace(err.Error()) // unlocks
+			return false
+		}
+		l.mu.Unlock()
+		l.fail(fmt.Errorf("making %s: %w", segmentName(id), err))
+		return false
+	}
+	l.pool = append(l.pool, &segment{id: id, file: file, size: size})
+	l.space.Broadcast()
+	if len(l.pool) > 1 || l.noSpace == "" {
+		l.setNoSpace("")
+	} else {
+		l.mu.Unlock()
+	}
+	return true
+}
+
+// unwanted takes a segment out of the pool that is too many, or of a size no longer used.
+func (l *Log) unwanted() *segment {
+	if l.need > 0 || l.noSpace != "" {
+		return nil
+	}
+	for i, s := range l.pool {
+		if s.size > l.target || s.size < l.target/4 || len(l.pool) > l.want && (i == len(l.pool)-1 || s.size != l.target) {
+			l.pool = append(l.pool[:i], l.pool[i+1:]...)
+			return s
+		}
+	}
+	return nil
+}
+
+// discard deletes a segment file nothing needs.
+func (l *Log) discard(s *segment) {
+	s.file.Close()
+	if err := l.fs.Remove(l.path(segmentName(s.id))); err != nil {
+		l.fail(fmt.Errorf("removing %s: %w", segmentName(s.id), err))
+	}
+}
+
+// makeSegment makes a zero-filled, durable file. In the background it writes no faster than FillRate.
+func (l *Log) makeSegment(id uint32, size int64, urgent bool) (vfs.File, error) {
+	if u, err := l.fs.Usage(l.dir); err == nil && u.Free < uint64(size) {
+		return nil, fmt.Errorf("%d MiB free, a segment needs %d: %w", u.Free>>20, (size+1<<20-1)>>20, errNoSpace)
+	}
+	tmp := l.path(segmentName(id) + ".tmp")
+	file, err := l.fs.Create(tmp)
+	if err != nil {
+		return nil, err
+	}
+	err = l.fill(file, size, urgent)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err == nil {
+		err = l.fs.Rename(tmp, l.path(segmentName(id)))
+	}
+	if err == nil {
+		err = l.fs.SyncDir(l.dir)
+	}
+	if err != nil {
+		file.Close()
+		if vfs.IsSpace(err) {
+			l.fs.Remove(tmp)
+		}
+		return nil, err
+	}
+	return file, nil
+}
+
+func (l *Log) fill(file vfs.File, size int64, urgent bool) error {
+	for at := int64(0); at < size; at += fillChunk {
+		n := min(fillChunk, size-at)
+		if _, err := file.WriteAt(zeros[:n], at); err != nil {
+			return err
+		}
+		if urgent || l.noLoop {
+			continue
+		}
+		l.mu.Lock()
+		urgent = l.need > 0
+		l.mu.Unlock()
+		select {
+		case <-l.stop:
+			urgent = true
+		case <-time.After(time.Duration(n * int64(time.Second) / l.o.FillRate)):
+		}
+	}
+	return nil
+}
+
+// setNoSpace notes why no segment can be made and raises or ends the alarm. It releases l.mu.
+func (l *Log) setNoSpace(why string) {
+	l.noSpace = why
+	l.updateAlarm()
+}
+
+// updateAlarm calls Events.Alarm if AlarmSpace has changed. It releases l.mu.
+func (l *Log) updateAlarm() {
+	why := l.noSpace
+	if why == "" {
+		why = l.lowSpace
+	}
+	on := why != ""
+	changed := on != l.alarmOn
+	l.alarmOn = on
+	if changed {
+		l.space.Broadcast()
+	}
+	l.mu.Unlock()
+	if !changed {
+		return
+	}
+	if on {
+		l.log.Warn("disk space alarm", "why", why)
+	} else {
+		l.log.Info("disk space alarm ended")
+	}
+	if l.o.Events.Alarm != nil {
+		l.o.Events.Alarm(AlarmSpace, on, why)
+	}
+}
+
+// checkFree raises or ends the alarm for a disk with less than FreeMark free.
+func (l *Log) checkFree() {
+	if l.o.FreeMark == 0 {
+		return
+	}
+	u, err := l.fs.Usage(l.dir)
+	if err != nil {
+		l.log.Warn("free disk space is not known", "error", err)
+		return
+	}
+	l.mu.Lock()
+	free := u.Free
+	for _, s := range l.pool {
+		free += uint64(s.size)
+	}
+	l.lowSpace = ""
+	if free < l.o.FreeMark {
+		l.lowSpace = fmt.Sprintf("%d MiB free, mark is %d MiB", free>>20, l.o.FreeMark>>20)
+	}
+	l.updateAlarm()
+}

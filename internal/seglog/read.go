@@ -1,0 +1,222 @@
+package seglog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"holdfast/internal/invariant"
+	"holdfast/internal/vfs"
+)
+
+// Ref is a pinned item: its segment is kept until Unpin, even when the item is released meanwhile.
+type Ref struct {
+	l  *Log
+	r  *run
+	id uint64
+}
+
+// Pin finds a live, stable item and keeps its segment. No I/O. False: the id is unknown, dead or not yet stable.
+func (l *Log) Pin(gid GroupID, id uint64) (Ref, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.groups[gid]
+	if g == nil {
+		return Ref{}, false
+	}
+	r := g.find(id)
+	if r == nil {
+		return Ref{}, false
+	}
+	r.seg.pins++
+	return Ref{l, r, id}, true
+}
+
+// Unpin lets go of the segment. Exactly once per Pin.
+func (ref Ref) Unpin() {
+	l := ref.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ref.r.seg.pins--
+	invariant.That(ref.r.seg.pins >= 0, "a segment was unpinned more often than pinned")
+	if ref.r.seg.pins == 0 && ref.r.seg.state == segDead {
+		kick(l.keepKick)
+	}
+}
+
+// CorruptError says that an item cannot be read because its bytes are damaged. Its group is quarantined from then on.
+type CorruptError struct {
+	Group GroupID
+	ID    uint64
+	Err   error
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("item %d of group %d: %v", e.ID, e.Group, e.Err)
+}
+
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// Reader is one goroutine's way to read items: it keeps the record of the last read whole, and what was read ahead.
+type Reader struct {
+	l       *Log
+	seg     *segment // of rec
+	off     uint32
+	rec     record
+	w       window
+	run     *run // of entries
+	entries []entry
+}
+
+// NewReader returns a Reader for one goroutine.
+func (l *Log) NewReader() *Reader { return &Reader{l: l, w: window{reuse: true}} }
+
+// Read returns the item. The bytes are valid until the next Read.
+func (r *Reader) Read(ref Ref) ([]byte, error) {
+	if r.seg == ref.r.seg && r.rec.group == ref.r.g.id {
+		if item, ok := r.rec.find(ref.id); ok {
+			return item, nil
+		}
+	}
+	e, err := r.locate(ref)
+	if err == nil {
+		var item []byte
+		item, err = r.load(ref, e.off)
+		if err != nil && r.w.read == 0 {
+			// What was read ahead is older than the record: the segment was being written, or has been used again.
+			r.w.file = nil
+			item, err = r.load(ref, e.off)
+		}
+		if err == nil {
+			return item, nil
+		}
+	}
+	r.seg = nil
+	if errors.Is(err, fs.ErrClosed) {
+		return nil, err
+	}
+	r.l.hitWhileRunning(ref.r.g.id, fmt.Sprintf("item %d in %s: %v", ref.id, segmentName(ref.r.seg.id), err))
+	return nil, &CorruptError{ref.r.g.id, ref.id, err}
+}
+
+// Forget gives the buffers back, for a Reader that will not be used for some time.
+func (r *Reader) Forget() { *r = Reader{l: r.l, w: window{reuse: true}} }
+
+// locate finds the entry that holds the item.
+func (r *Reader) locate(ref Ref) (entry, error) {
+	if r.run == ref.r {
+		if e, ok := findEntry(r.entries, ref.id); ok {
+			return e, nil
+		}
+	}
+	entries, err := r.l.entriesOf(ref.r)
+	if err != nil {
+		return entry{}, err
+	}
+	r.run, r.entries = ref.r, entries
+	if e, ok := findEntry(entries, ref.id); ok {
+		return e, nil
+	}
+	return entry{}, errors.New("not in its table")
+}
+
+// load makes the record at off the current one and returns the item.
+func (r *Reader) load(ref Ref, off uint32) ([]byte, error) {
+	r.seg = nil
+	_, rec, err := r.w.record(ref.r.seg.file, off)
+	if r.w.read > 0 {
+		r.l.stats.reads.Add(1)
+		r.l.stats.readBytes.Add(uint64(r.w.read))
+	}
+	if err != nil {
+		return nil, err
+	}
+	item, ok := rec.find(ref.id)
+	if !ok || rec.group != ref.r.g.id {
+		return nil, errors.New("another record where the item was")
+	}
+	r.seg, r.off, r.rec = ref.r.seg, off, rec
+	return item, nil
+}
+
+// window is a stretch of a file read at once: the next records are likely asked for next.
+type window struct {
+	file  vfs.File
+	off   int64
+	buf   []byte
+	reuse bool // records die with the next call; otherwise every stretch gets a buffer of its own
+	ahead int  // how much the next read takes
+	read  int  // bytes the last call read
+}
+
+const (
+	readAheadMin = 16 << 10
+	readAheadMax = 256 << 10
+)
+
+// record returns the record at off and its bytes.
+func (w *window) record(f vfs.File, off uint32) ([]byte, record, error) {
+	w.read = 0
+	p := w.at(f, int64(off))
+	size := recordLength(p)
+	if size == 0 || size > len(p) {
+		if err := w.fill(f, int64(off), size); err != nil {
+			return nil, record{}, err
+		}
+		if size = recordLength(w.buf); size > len(w.buf) {
+			if err := w.fill(f, int64(off), size); err != nil {
+				return nil, record{}, err
+			}
+		}
+		p = w.buf
+	}
+	rec, err := parseRecord(p)
+	if err != nil {
+		return nil, rec, err
+	}
+	return p[:rec.length], rec, nil
+}
+
+// at is what the window holds from off on.
+func (w *window) at(f vfs.File, off int64) []byte {
+	if f != w.file || off < w.off || off >= w.off+int64(len(w.buf)) {
+		return nil
+	}
+	return w.buf[off-w.off:]
+}
+
+// fill reads at least need bytes from off on (fewer at the end of the file), more when reading has gone forward before.
+func (w *window) fill(f vfs.File, off int64, need int) error {
+	forward := f == w.file && off >= w.off && off <= w.off+int64(len(w.buf))+readAheadMax
+	if forward {
+		w.ahead = min(max(2*w.ahead, readAheadMin), readAheadMax)
+	} else {
+		w.ahead = readAheadMin
+	}
+	n := max(w.ahead, need)
+	if size, err := f.Size(); err == nil && off+int64(n) > size {
+		if off+int64(need) > size || off+recordHead > size {
+			w.file = nil
+			return errors.New("record: longer than its segment")
+		}
+		n = int(size - off)
+	}
+	if !w.reuse || cap(w.buf) < n {
+		w.buf = make([]byte, max(n, min(2*n, readAheadMax)))
+	}
+	w.buf = w.buf[:n]
+	got, err := f.ReadAt(w.buf, off)
+	w.read += got
+	w.file, w.off, w.buf = f, off, w.buf[:got]
+	if got < recordHead && err == nil || got < need {
+		if err == nil {
+			err = io.ErrUnexpectedEOF
+		}
+	}
+	if err != nil && got < max(need, recordHead) {
+		w.file = nil
+		return err
+	}
+	return nil
+}

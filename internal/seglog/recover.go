@@ -1,0 +1,611 @@
+package seglog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"holdfast/internal/vfs"
+)
+
+// fileOnDisk is a segment file as Open finds it.
+type fileOnDisk struct {
+	id      uint32
+	file    vfs.File
+	size    int64
+	ok      bool // the header frame is whole
+	head    head
+	header  segmentHeader
+	claimed bool // named by the checkpoint or part of the chain
+	damaged bool // the header is lost, but frames behind it say that it was durable
+}
+
+// Open reads the newest checkpoint, scans what was written after it and decides torn tail or corruption. It changes
+// nothing but the durability of what it found.
+func Open(fs vfs.FS, dir string, o Options) (*Log, error) {
+	l := newLog(fs, dir, o)
+	if err := l.open(); err != nil {
+		l.closeFiles()
+		return nil, fmt.Errorf("opening log %s: %w", dir, err)
+	}
+	return l, nil
+}
+
+func (l *Log) open() error {
+	if !l.o.ReadOnly {
+		if err := l.fs.MkdirAll(l.dir); err != nil {
+			return err
+		}
+		lock, err := l.fs.Lock(l.path("LOCK"))
+		if err != nil {
+			return err
+		}
+		l.lock = lock
+	}
+	names, err := l.fs.List(l.dir)
+	if err != nil {
+		return err
+	}
+	ckpt, older, err := l.loadCheckpoint(names)
+	if err != nil {
+		return err
+	}
+	files, err := l.openFiles(names)
+	if err != nil {
+		return err
+	}
+	rc := &recovery{l: l, files: files, sc: scanner{l: l, got: map[place]*Replayed{}}}
+	if ckpt != nil && (!older || rc.usable(ckpt)) {
+		rc.fromCheckpoint(ckpt)
+	} else {
+		rc.fromFiles()
+	}
+	if err := rc.scanChain(); err != nil {
+		return err
+	}
+	rc.judge()
+	if err := rc.loadPlaces(); err != nil {
+		return err
+	}
+	l.clean = ckpt != nil && ckpt.clean && !older && rc.sc.frames == 0 && len(rc.sc.holes) == 0 && len(rc.chain) == 0
+	return rc.finish()
+}
+
+// recovery is the state of an Open.
+type recovery struct {
+	l       *Log
+	files   map[uint32]*fileOnDisk
+	sc      scanner
+	cut     cut
+	gen     uint64 // generations up to this one the checkpoint knew
+	chain   []*fileOnDisk
+	cold    []*fileOnDisk // without a checkpoint
+	scanned []*segment
+	dropped map[GroupID]bool
+}
+
+// openFiles opens all segment files and reads their headers past the page cache.
+func (l *Log) openFiles(names []string) (map[uint32]*fileOnDisk, error) {
+	files := map[uint32]*fileOnDisk{}
+	buf := vfs.AlignedBuffer(pageSize)
+	for _, name := range names {
+		if strings.HasSuffix(name, ".tmp") {
+			l.leftovers = append(l.leftovers, name)
+			continue
+		}
+		var id uint32
+		if n, _ := fmt.Sscanf(name, "%08x.seg", &id); n != 1 || name != segmentName(id) || id == 0 {
+			continue
+		}
+		f := &fileOnDisk{id: id}
+		var err error
+		if f.file, err = l.fs.Open(l.path(name)); err != nil {
+			return nil, err
+		}
+		if f.size, err = f.file.Size(); err != nil {
+			return nil, err
+		}
+		f.size &^= pageSize - 1
+		files[id] = f
+		l.nextID = max(l.nextID, id+1)
+		direct, err := l.fs.OpenDirect(l.path(name))
+		if err != nil {
+			return nil, err
+		}
+		f.readHeader(direct, buf)
+		direct.Close()
+		l.gen = max(l.gen, f.head.gen)
+	}
+	return files, nil
+}
+
+func (f *fileOnDisk) readHeader(direct vfs.File, buf []byte) {
+	r := &frameReader{file: direct, size: f.size, buf: buf[:0]}
+	if f.size >= pageSize {
+		// Only the first page for most; a header with a long list reads on by itself.
+		if n, _ := direct.ReadAt(buf, 0); n == pageSize {
+			r.buf = buf
+		}
+	}
+	h, _, ok := r.head(0, 0)
+	if !ok || h.kind != frameHeader {
+		return
+	}
+	body, whole := r.body(0, h)
+	if !whole {
+		return
+	}
+	header, err := parseSegmentHeader(body)
+	if err != nil {
+		return
+	}
+	f.ok, f.head, f.header = true, h, header
+}
+
+// usable tells whether an older checkpoint still describes the files: nothing it names was used again since.
+func (rc *recovery) usable(c *loaded) bool {
+	for _, s := range c.segs {
+		f := rc.files[s.id]
+		if f == nil || !f.ok || f.head.gen != s.gen {
+			return false
+		}
+	}
+	last, lastGen := c.cut.seq, c.lastGen
+	if s := c.segs[c.cut.id]; s != nil {
+		lastGen = s.gen
+	}
+	for _, f := range rc.sorted() {
+		if f.ok && f.head.gen > c.gen && c.segs[f.id] == nil {
+			if f.header.kind == segmentCold {
+				return false // it may hold the only copies
+			}
+			if f.head.seq > last {
+				if f.header.prevGen != lastGen {
+					return false
+				}
+				lastGen = f.head.gen
+			}
+		}
+	}
+	return true
+}
+
+// sorted lists the files in order of first sequence.
+func (rc *recovery) sorted() []*fileOnDisk {
+	out := make([]*fileOnDisk, 0, len(rc.files))
+	for _, f := range rc.files {
+		out = append(out, f)
+	}
+	slices.SortFunc(out, func(a, b *fileOnDisk) int {
+		if a.head.seq != b.head.seq {
+			if a.head.seq < b.head.seq {
+				return -1
+			}
+			return 1
+		}
+		return int(a.id) - int(b.id)
+	})
+	return out
+}
+
+// fromCheckpoint takes over the index and finds the segments written since.
+func (rc *recovery) fromCheckpoint(c *loaded) {
+	l := rc.l
+	l.groups, l.list, l.segs, l.liveItems = c.groups, c.list, c.segs, c.items
+	l.gen, l.lastGen, l.nextID = max(l.gen, c.gen), c.lastGen, max(l.nextID, c.nextID)
+	rc.cut, rc.gen = c.cut, c.gen
+	rc.sc.expect = c.cut.seq + 1
+	for _, h := range c.hits {
+		if h.Group == 0 {
+			l.unknown = h.Reason
+		} else {
+			l.setHit(h.Group, h.Reason)
+		}
+	}
+	for id, s := range c.segs {
+		f := rc.files[id]
+		if f == nil || f.size < s.stable || f.ok && f.head.gen != s.gen {
+			rc.lost(s, f)
+			continue
+		}
+		f.claimed = true
+		s.file = f.file
+		switch {
+		case s.kind == segmentCold && s.state == segActive:
+			l.cold = s
+		case s.kind == segmentHot && s.firstSeq > c.cut.seq: // begun while the checkpoint was encoded
+			if !f.ok {
+				f.damaged = true
+				f.head = head{gen: s.gen, seq: s.firstSeq}
+				f.header = segmentHeader{kind: segmentHot, prevLast: s.firstSeq - 1}
+			}
+			rc.chain = append(rc.chain, f)
+		}
+	}
+	for _, f := range rc.sorted() {
+		if f.claimed {
+			continue
+		}
+		if !f.ok {
+			rc.probe(f)
+		}
+		if (f.ok || f.damaged) && f.header.kind == segmentHot && f.head.seq > c.cut.seq {
+			f.claimed = true
+			rc.chain = append(rc.chain, f)
+		}
+	}
+	rc.sortChain()
+}
+
+func (rc *recovery) sortChain() {
+	slices.SortFunc(rc.chain, func(a, b *fileOnDisk) int {
+		if a.head.seq < b.head.seq {
+			return -1
+		}
+		return 1
+	})
+}
+
+// lost takes a segment that the checkpoint names and that is not there any more out of the index, and quarantines the
+// groups that had anything in it.
+func (rc *recovery) lost(s *segment, f *fileOnDisk) {
+	l := rc.l
+	why := "is missing"
+	if f != nil {
+		why = "was overwritten or cut short"
+	}
+	reason := fmt.Sprintf("%s %s", segmentName(s.id), why)
+	for _, g := range l.list {
+		gone := g.snap.seg == s
+		if gone {
+			g.snap = place{}
+		}
+		keptTail := g.tail[:0]
+		for _, p := range g.tail {
+			if p.seg == s {
+				gone = true
+			} else {
+				keptTail = append(keptTail, p)
+			}
+		}
+		g.tail = keptTail
+		keptRuns := g.runs[:0]
+		for _, r := range g.runs {
+			if r.seg == s {
+				gone = true
+				l.liveItems -= int64(r.live.n)
+			} else {
+				keptRuns = append(keptRuns, r)
+			}
+		}
+		g.runs = keptRuns
+		g.fixReach(0)
+		if gone {
+			l.setHit(g.id, reason)
+		}
+	}
+	delete(l.segs, s.id)
+	if rc.cut.id == s.id {
+		rc.sc.holes = append(rc.sc.holes, hole{s.id, s.firstSeq, rc.cut.seq})
+		rc.sc.check = true
+		rc.cut.id = 0
+	}
+	l.log.Error("segment lost", "segment", segmentName(s.id), "reason", why)
+}
+
+// probe looks whether a file without a whole header nevertheless holds frames that were durable after the cut: then its
+// header is damaged, and the file is part of the log. A torn header on a segment never used is simply free.
+func (rc *recovery) probe(f *fileOnDisk) {
+	const deep = 64 << 10
+	direct, err := rc.l.fs.OpenDirect(rc.l.path(segmentName(f.id)))
+	if err != nil {
+		return
+	}
+	defer direct.Close()
+	r := &frameReader{file: direct, size: min(f.size, deep)}
+	for off := int64(pageSize); off < r.size; off += pageSize {
+		h, _, err := parseHead(r.at(off, int(min(r.size-off, deep))))
+		if err != nil || int64(h.off) != off || h.kind != frameData || h.seq <= rc.cut.seq || h.gen <= rc.gen {
+			continue
+		}
+		whole := &frameReader{file: direct, size: f.size}
+		if whole.maxSynced(off, h.gen) < h.seq-1 {
+			return // the header's own write was not durable either
+		}
+		f.damaged = true
+		f.head = head{gen: h.gen, seq: h.seq - 1}
+		f.header = segmentHeader{kind: segmentHot, prevLast: h.seq - 2}
+		rc.l.gen = max(rc.l.gen, h.gen)
+		return
+	}
+}
+
+// fromFiles is for a log without a usable checkpoint: everything is scanned.
+func (rc *recovery) fromFiles() {
+	rc.sc.full = true
+	rc.dropped = map[GroupID]bool{}
+	for _, f := range rc.sorted() {
+		if !f.ok {
+			rc.probe(f)
+		}
+		switch {
+		case !f.ok && !f.damaged:
+		case f.header.kind == segmentCold:
+			f.claimed = true
+			rc.cold = append(rc.cold, f)
+		default:
+			f.claimed = true
+			rc.chain = append(rc.chain, f)
+		}
+	}
+	rc.sortChain()
+	if len(rc.chain) > 0 {
+		rc.l.log.Warn("no usable checkpoint: scanning the whole log", "segments", len(rc.chain)+len(rc.cold))
+		rc.sc.expect = rc.chain[0].head.seq
+	} else {
+		rc.sc.expect = 1
+	}
+}
+
+// scanChain scans from the cut to the end of the log.
+func (rc *recovery) scanChain() error {
+	l, sc := rc.l, &rc.sc
+	prevGen := l.lastGen
+	if s := l.segs[rc.cut.id]; s != nil {
+		limit := uint64(0)
+		if len(rc.chain) > 0 && rc.chain[0].header.prevGen == s.gen {
+			limit = rc.chain[0].header.prevLast
+		}
+		if err := rc.scanOne(s, rc.cut.off, limit); err != nil {
+			return err
+		}
+		prevGen = s.gen
+	}
+	for i, f := range rc.chain {
+		s := l.segs[f.id]
+		if s == nil {
+			s = &segment{
+				id: f.id, file: f.file, size: f.size, state: segSealed, kind: segmentHot,
+				gen: f.head.gen, firstSeq: f.head.seq,
+			}
+			l.segs[s.id] = s
+		}
+		if f.head.seq > sc.expect { // what lies between is not there
+			linked := f.header.prevGen == prevGen || f.damaged
+			if !sc.full || linked && i > 0 {
+				sc.hole(s, sc.expect, f.head.seq-1)
+			}
+		}
+		sc.expect = f.head.seq
+		limit := uint64(0)
+		if i+1 < len(rc.chain) && rc.chain[i+1].header.prevGen == s.gen {
+			limit = rc.chain[i+1].header.prevLast
+		}
+		if err := rc.scanOne(s, 0, limit); err != nil {
+			return err
+		}
+		prevGen = s.gen
+	}
+	l.lastGen = prevGen
+	for _, f := range rc.cold {
+		rc.takeCold(f)
+	}
+	l.seq = sc.expect - 1
+	l.com.written = l.seq
+	l.com.list = sc.list
+	return nil
+}
+
+// scanOne scans one hot segment past the page cache.
+func (rc *recovery) scanOne(s *segment, off int64, limit uint64) error {
+	direct, err := rc.l.fs.OpenDirect(rc.l.path(segmentName(s.id)))
+	if err != nil {
+		return err
+	}
+	defer direct.Close()
+	rc.sc.scan(s, direct, off, limit)
+	rc.scanned = append(rc.scanned, s)
+	return nil
+}
+
+// takeCold enters all survivors of a cold segment, where there is no checkpoint that knows them.
+func (rc *recovery) takeCold(f *fileOnDisk) {
+	l := rc.l
+	s := &segment{
+		id: f.id, file: f.file, size: f.size, state: segSealed, kind: segmentCold,
+		gen: f.head.gen, firstSeq: f.head.seq, lastSeq: f.head.seq,
+	}
+	l.segs[s.id] = s
+	err := walk(f.file, s.gen, 0, f.size, func(h head, off int64, rec *record) {
+		s.end = h.bytes() + int64(h.off)
+		s.stable, s.lastSeq = s.end, max(s.lastSeq, h.seq)
+		g := l.groups[rec.group]
+		if g == nil {
+			return // dropped, or nothing of its state is left: its items are of no use
+		}
+		if rec.kind == KindSnapshot {
+			l.applySnapshot(g, place{rec.index, s, uint32(off), uint32(rec.overhead())})
+			return
+		}
+		for _, ids := range rec.ids() {
+			l.releaseRange(g, ids)
+		}
+		l.addRecordItems(g, s, &g.cold, uint32(off), rec)
+	})
+	if err != nil {
+		l.log.Error("cold segment cannot be read", "segment", segmentName(s.id), "error", err)
+	}
+	s.end = max(s.end, pageSize)
+	s.stable = max(s.stable, pageSize)
+}
+
+// judge decides which groups are hit by what was lost.
+func (rc *recovery) judge() {
+	l, sc := rc.l, &rc.sc
+	if sc.check && len(sc.holes) > 0 { // nothing readable follows the last hole
+		sc.blind = max(sc.blind, sc.holes[len(sc.holes)-1].last)
+	}
+	for _, h := range sc.holes {
+		l.log.Error("corruption: frames that were durable cannot be read",
+			"segment", segmentName(h.seg), "first", h.first, "last", h.last)
+	}
+	if sc.blind > 0 {
+		for _, g := range slices.Clone(l.list) {
+			if g.lastSeq <= sc.blind {
+				sc.hit(g.id, "it has no later record and may have lost some")
+			}
+		}
+		l.unknown = fmt.Sprintf("frames up to %d are damaged and their groups are not known", sc.blind)
+	}
+	if sc.full {
+		rc.judgeWithoutCheckpoint()
+	}
+	for _, h := range l.hitList() {
+		l.log.Error("group quarantined", "group", uint64(h.Group), "reason", h.Reason)
+	}
+}
+
+// judgeWithoutCheckpoint looks for gaps: what was lost lies before segments used again, or in them.
+func (rc *recovery) judgeWithoutCheckpoint() {
+	for _, g := range rc.l.list {
+		next := g.snap.index + 1
+		for _, p := range g.tail {
+			if p.index > next {
+				rc.sc.hit(g.id, fmt.Sprintf("entries %d to %d are lost", next, p.index-1))
+				break
+			}
+			next = p.index + 1
+		}
+		if g.snap.seg == nil && len(g.tail) == 0 {
+			rc.sc.hit(g.id, "it has items but no state")
+		}
+	}
+}
+
+// loadPlaces reads the snapshots and entries that lie before the cut, in order of place.
+func (rc *recovery) loadPlaces() error {
+	l := rc.l
+	type want struct {
+		p place
+		g *group
+	}
+	var wants []want
+	for _, g := range l.list {
+		if g.hit != "" {
+			continue
+		}
+		if g.snap.seg != nil && rc.sc.got[g.snap] == nil {
+			wants = append(wants, want{g.snap, g})
+		}
+		for _, p := range g.tail {
+			if rc.sc.got[p] == nil {
+				wants = append(wants, want{p, g})
+			}
+		}
+	}
+	slices.SortFunc(wants, func(a, b want) int {
+		if a.p.seg != b.p.seg {
+			return int(a.p.seg.id) - int(b.p.seg.id)
+		}
+		return int(int64(a.p.off) - int64(b.p.off))
+	})
+	w := window{reuse: true}
+	for _, x := range wants {
+		_, rec, err := w.record(x.p.seg.file, x.p.off)
+		if err == nil && (rec.group != x.g.id || rec.index != x.p.index) {
+			err = fmt.Errorf("another record where entry %d was", x.p.index)
+		}
+		if err != nil {
+			if l.setHit(x.g.id, fmt.Sprintf("%s: %v", segmentName(x.p.seg.id), err)) {
+				l.log.Error("group quarantined", "group", uint64(x.g.id), "reason", x.g.hit)
+			}
+			continue
+		}
+		rc.sc.got[x.p] = replayedOf(&rec)
+	}
+	l.recovered = rc.sc.got
+	return nil
+}
+
+// finish makes durable what was scanned and puts the free files into the pool.
+func (rc *recovery) finish() error {
+	l := rc.l
+	for _, s := range rc.scanned {
+		if l.o.ReadOnly {
+			break
+		}
+		// What a killed process had written but not synced was scanned, too: others will now build on it.
+		if err := s.file.Datasync(); err != nil {
+			return err
+		}
+		if err := s.file.DropCache(); err != nil {
+			return err
+		}
+	}
+	if !l.o.ReadOnly {
+		if err := l.fs.SyncDir(l.dir); err != nil {
+			return err
+		}
+	}
+	for _, f := range rc.sorted() {
+		if !f.claimed {
+			l.pool = append(l.pool, &segment{id: f.id, file: f.file, size: f.size})
+		}
+	}
+	for _, g := range l.list {
+		g.open = nil
+	}
+	var live int64
+	for _, s := range l.segs {
+		live += s.liveBytes
+	}
+	l.target = l.calmTarget(live)
+	l.changed = rc.sc.frames > 0 || len(l.hits) > 0 || len(rc.chain) > 0
+	return nil
+}
+
+// Replay hands back, group by group in order of id, the newest snapshot and then the entries after it in log order.
+// Quarantined groups are left out. It may be called once, before Start.
+func (l *Log) Replay(fn func(Replayed) error) error {
+	groups := slices.Clone(l.list)
+	slices.SortFunc(groups, func(a, b *group) int {
+		if a.id < b.id {
+			return -1
+		}
+		return 1
+	})
+	for _, g := range groups {
+		if g.hit != "" {
+			continue
+		}
+		if g.snap.seg != nil {
+			if err := fn(*l.recovered[g.snap]); err != nil {
+				return err
+			}
+		}
+		for _, p := range g.tail {
+			if err := fn(*l.recovered[p]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hitList lists the quarantined groups in order; l.mu is held or not yet needed.
+func (l *Log) hitList() []Hit {
+	out := make([]Hit, 0, len(l.hits)+1)
+	if l.unknown != "" {
+		out = append(out, Hit{0, l.unknown})
+	}
+	for _, h := range l.hits {
+		out = append(out, h)
+	}
+	slices.SortFunc(out, func(a, b Hit) int {
+		if a.Group < b.Group {
+			return -1
+		}
+		return 1
+	})
+	return out
+}

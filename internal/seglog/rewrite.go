@@ -1,0 +1,449 @@
+package seglog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+
+	"holdfast/internal/vfs"
+)
+
+// Rewriting: survivors of a mostly dead segment are copied, group by group, into the cold segment, so that the file comes
+// back. Only what is stable and snapshotted is ever moved: items (immutable, each valid wherever it lies) and the newest
+// snapshots; entries above a snapshot never are, their group is asked for a snapshot instead. The index turns to the copies
+// when they are durable; the old segment goes when a durable checkpoint no longer names it. A crash in between leaves copies
+// nobody knows of, and the checkpoint still names the originals.
+
+// coldWriter builds the frames of the cold segment. It belongs to the keeper.
+type coldWriter struct {
+	buf   []byte
+	recs  []Record
+	moved []movedRecord
+	bytes int
+	items [][]byte
+}
+
+// movedRecord is one record of the frame being built: items of a run, or a group's snapshot.
+type movedRecord struct {
+	r    *run   // items; nil for a snapshot
+	g    *group // snapshot
+	from place  // snapshot
+	raw  []byte // snapshot: the record as it was
+}
+
+const liveRecordMax = 256 << 10
+
+// rewriteStep moves the survivors of one segment if the files take more than they may, and tells whether it did.
+func (l *Log) rewriteStep(now int64) bool {
+	l.mu.Lock()
+	victim, ask := l.chooseVictim(now)
+	l.mu.Unlock()
+	l.askFor(ask)
+	if victim == nil {
+		return false
+	}
+	before := l.stats.rewritten.Load()
+	err := l.rewrite(victim)
+	if errors.Is(err, errNoCold) {
+		return false
+	}
+	if err != nil {
+		return l.keep(err)
+	}
+	l.stats.rewrittenSegs.Add(1)
+	l.log.Debug("segment rewritten", "segment", segmentName(victim.id), "bytes", l.stats.rewritten.Load()-before)
+	return true
+}
+
+// chooseVictim is the sealed segment with the least worth keeping per byte of file, if the bound asks for one. Groups whose
+// entries stand in the way of a good one are to be asked for snapshots.
+func (l *Log) chooseVictim(now int64) (victim *segment, ask []GroupID) {
+	total, _, aim, _ := l.spaceState()
+	if total <= aim {
+		return nil, nil
+	}
+	var waiting []*segment
+	for _, s := range l.segs {
+		if s.stuck && s.tails == 0 && s.pins == 0 {
+			s.stuck = false
+		}
+		if s.state != segSealed || s.stuck || s.empty() || 2*s.liveBytes >= s.size || !s.footer && !s.tablesStay {
+			continue
+		}
+		if s.tails > 0 {
+			waiting = append(waiting, s)
+		} else if victim == nil || better(s, victim) {
+			victim = s
+		}
+	}
+	if len(waiting) == 0 {
+		return victim, nil
+	}
+	for _, g := range l.list {
+		deaf := g.hit != "" || g.asked >= deafAfter
+		for _, p := range g.tail {
+			if slices.Contains(waiting, p.seg) {
+				if deaf {
+					p.seg.stuck = true
+				}
+				ask = l.ask(ask, g, now)
+				break
+			}
+		}
+	}
+	return victim, ask
+}
+
+func better(a, b *segment) bool {
+	x, y := float64(a.liveBytes)/float64(a.size), float64(b.liveBytes)/float64(b.size)
+	return x < y || x == y && a.gen < b.gen
+}
+
+var errNoCold = errors.New("no room for a cold segment")
+
+// rewrite copies what lives in the victim.
+func (l *Log) rewrite(victim *segment) error {
+	l.mu.Lock()
+	var runs []*run
+	for _, r := range victim.runs {
+		if r.live.n > 0 {
+			runs = append(runs, r)
+		}
+	}
+	var snaps []movedRecord
+	if victim.snaps > 0 {
+		for _, g := range l.list {
+			if g.snap.seg == victim {
+				snaps = append(snaps, movedRecord{g: g, from: g.snap})
+			}
+		}
+	}
+	l.mu.Unlock()
+	sort.Slice(runs, func(i, j int) bool {
+		return runs[i].g.id < runs[j].g.id || runs[i].g == runs[j].g && runs[i].first < runs[j].first
+	})
+	sort.Slice(snaps, func(i, j int) bool { return snaps[i].from.off < snaps[j].from.off })
+	for _, m := range snaps {
+		if err := l.moveSnapshotRecord(m); err != nil {
+			return err
+		}
+	}
+	for _, r := range runs {
+		if err := l.moveRun(r); err != nil {
+			return err
+		}
+	}
+	return l.flushCold()
+}
+
+// moveSnapshotRecord puts a copy of a snapshot record into the cold frame.
+func (l *Log) moveSnapshotRecord(m movedRecord) error {
+	raw, rec, err := new(window).record(m.from.seg.file, m.from.off)
+	if err == nil && (rec.group != m.g.id || rec.kind != KindSnapshot) {
+		err = fmt.Errorf("another record where a snapshot was")
+	}
+	if err != nil {
+		l.unreadable(m.from.seg, m.g.id, fmt.Errorf("snapshot: %w", err))
+		return nil
+	}
+	m.raw = raw
+	return l.addCold(m, Record{}, rec.length)
+}
+
+// moveRun puts copies of a run's live items into cold frames.
+func (l *Log) moveRun(r *run) error {
+	live := l.liveRanges(r)
+	entries, err := l.entriesOf(r)
+	if err != nil {
+		l.unreadable(r.seg, r.g.id, err)
+		return nil
+	}
+	out := Record{Group: r.g.id, Kind: kindLive}
+	var w window
+	size := 0
+	put := func() error {
+		if len(out.Blocks) == 0 {
+			return nil
+		}
+		rec := out
+		out.Blocks, size = nil, 0
+		return l.addCold(movedRecord{r: r}, rec, 0)
+	}
+	for _, e := range entries {
+		want := overlap(live, e.first, e.first+uint64(e.count)-1)
+		if len(want) == 0 {
+			continue
+		}
+		_, rec, err := w.record(r.seg.file, e.off)
+		if err == nil && rec.group != r.g.id {
+			err = errors.New("a record of another group")
+		}
+		if err != nil {
+			l.unreadable(r.seg, r.g.id, err)
+			continue
+		}
+		for _, ids := range want {
+			b := Block{First: ids.First}
+			for id := ids.First; id <= ids.Last; id++ {
+				item, ok := rec.find(id)
+				if !ok {
+					l.unreadable(r.seg, r.g.id, fmt.Errorf("item %d is not in its record", id))
+					continue
+				}
+				if size > 0 && size+len(item) > liveRecordMax {
+					if len(b.Items) > 0 {
+						out.Blocks = append(out.Blocks, b)
+					}
+					b = Block{First: id}
+					if err := put(); err != nil {
+						return err
+					}
+				}
+				b.Items = append(b.Items, item)
+				size += len(item) + 4
+			}
+			if len(b.Items) > 0 {
+				out.Blocks = append(out.Blocks, b)
+			}
+		}
+	}
+	return put()
+}
+
+// unreadable quarantines a group for what could not be read, and keeps the segment as it is.
+func (l *Log) unreadable(s *segment, g GroupID, err error) {
+	l.mu.Lock()
+	s.stuck = true
+	s.pins++ // for ever: it must not be recycled, its bytes are the evidence
+	l.mu.Unlock()
+	l.hitWhileRunning(g, fmt.Sprintf("%s: %v", segmentName(s.id), err))
+}
+
+// addCold adds a record to the cold frame, which is flushed when it has grown to a frame's size.
+func (l *Log) addCold(m movedRecord, rec Record, size int) error {
+	c := &l.kee.cold
+	if m.raw == nil {
+		size, _ = recordSize(&rec)
+	}
+	if len(c.moved) > 0 && c.bytes+align8(size) > l.o.FrameMax {
+		if err := l.flushCold(); err != nil {
+			return err
+		}
+	}
+	c.moved, c.recs = append(c.moved, m), append(c.recs, rec)
+	c.bytes += align8(size)
+	return nil
+}
+
+// flushCold writes the cold frame, syncs it, and turns the index to the copies.
+func (l *Log) flushCold() error {
+	c := &l.kee.cold
+	defer func() {
+		clear(c.moved)
+		clear(c.recs)
+		c.moved, c.recs, c.bytes = c.moved[:0], c.recs[:0], 0
+	}()
+	if len(c.moved) == 0 {
+		return nil
+	}
+	tables := 0
+	for i := range c.recs {
+		tables += len(c.recs[i].Blocks) * (tableEntryMax + tableHeadMax)
+	}
+	frame := alignPage64(headSize + int64(c.bytes))
+	l.mu.Lock()
+	seg := l.cold
+	if seg != nil && seg.room(tables) < frame {
+		l.sealCold()
+		seg = nil
+	}
+	l.mu.Unlock()
+	if seg == nil {
+		var err error
+		if seg, err = l.openCold(frame + pageSize + int64(alignPage(tables)) + footerSpare); err != nil {
+			return err
+		}
+	}
+	buf, at := l.encodeCold(seg)
+	l.io[1].begin(l.o.Clock.Mono())
+	_, err := seg.file.WriteAt(buf, seg.end)
+	if err == nil {
+		err = seg.file.Datasync()
+	}
+	l.io[1].end()
+	if err != nil {
+		return fmt.Errorf("rewriting into %s: %w", segmentName(seg.id), err)
+	}
+	l.turnToCopies(seg, buf, at)
+	return nil
+}
+
+// encodeCold builds the frame and says where its records lie in the segment.
+func (l *Log) encodeCold(seg *segment) ([]byte, []recordAt) {
+	c := &l.kee.cold
+	buf, _ := openFrame(c.buf[:0], nil)
+	at := make([]recordAt, len(c.moved))
+	for i := range c.moved {
+		off := uint32(seg.end) + uint32(len(buf))
+		if raw := c.moved[i].raw; raw != nil {
+			buf = append(buf, raw...)
+			buf = zeroPad(buf, align8(len(buf)))
+			at[i] = recordAt{off, uint32(len(raw)), c.moved[i].from.length}
+			continue
+		}
+		var length, overhead int
+		buf, length, overhead = appendRecord(buf, &c.recs[i])
+		at[i] = recordAt{off, uint32(length), uint32(overhead)}
+	}
+	buf = sealFrame(buf, 0, head{
+		gen: seg.gen, seq: seg.lastSeq + 1, synced: seg.lastSeq, off: uint32(seg.end), kind: frameData,
+		records: uint32(len(c.moved)), stamp: l.o.Clock.Now().UnixNano(),
+	})
+	c.buf = buf[:0]
+	return buf, at
+}
+
+// turnToCopies makes the index point to the copies just synced, for what is still needed.
+func (l *Log) turnToCopies(seg *segment, buf []byte, at []recordAt) {
+	c := &l.kee.cold
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seg.end += int64(len(buf))
+	seg.stable = seg.end
+	seg.lastSeq++
+	l.changed = true
+	l.stats.rewritten.Add(uint64(len(buf)))
+	for i, m := range c.moved {
+		if m.raw != nil {
+			if m.g.snap == m.from && !m.g.dropped {
+				l.moveSnapshot(m.g, place{m.from.index, seg, at[i].off, m.from.length})
+			}
+			continue
+		}
+		if m.r.g.dropped {
+			continue
+		}
+		l.turnItems(seg, m.r, &c.recs[i], at[i])
+	}
+}
+
+// turnItems moves liveness from the old run to the copies of one record.
+func (l *Log) turnItems(seg *segment, old *run, rec *Record, at recordAt) {
+	g := old.g
+	for _, b := range rec.Blocks {
+		last := b.First + uint64(len(b.Items)) - 1
+		var bytes int64
+		lo, hi := ^uint32(0), uint32(0)
+		for _, it := range b.Items {
+			bytes += int64(len(it))
+			lo, hi = min(lo, uint32(len(it))), max(hi, uint32(len(it)))
+		}
+		next := b.First
+		var settled []Range // died while the copy was made
+		old.live.eachIn(b.First, last, func(first, end uint64) {
+			if first > next {
+				settled = append(settled, Range{next, first - 1})
+			}
+			next = end + 1
+		})
+		if next <= last {
+			settled = append(settled, Range{next, last})
+		}
+		l.removeLive(old, b.First, last)
+		r := l.addItems(g, seg, &g.cold, b.First, len(b.Items), at.off, bytes, lo, hi)
+		for _, s := range settled {
+			l.removeLive(r, s.First, s.Last)
+		}
+	}
+	g.forget()
+}
+
+// openCold begins a new cold segment: its header is written with the first frame's sync.
+func (l *Log) openCold(need int64) (*segment, error) {
+	seg := l.takeFree(need, segmentCold)
+	if seg == nil {
+		return nil, errNoCold
+	}
+	l.mu.Lock()
+	seg.kind, seg.gen, seg.openedAt = segmentCold, l.nextGen(), l.o.Clock.Mono()
+	l.mu.Unlock()
+	buf, _ := openFrame(nil, nil)
+	buf = segmentHeader{kind: segmentCold, size: seg.size}.append(buf)
+	buf = sealFrame(buf, 0, head{gen: seg.gen, seq: 1, kind: frameHeader, stamp: l.o.Clock.Now().UnixNano()})
+	if _, err := seg.file.WriteAt(buf, 0); err != nil {
+		return nil, fmt.Errorf("header of %s: %w", segmentName(seg.id), err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seg.state, seg.firstSeq, seg.lastSeq = segActive, 1, 1
+	seg.end = int64(len(buf))
+	seg.stable = seg.end
+	l.segs[seg.id], l.cold = seg, seg
+	return seg, nil
+}
+
+// sealCold ends the active cold segment.
+func (l *Log) sealCold() {
+	l.cold.state = segSealed
+	l.cold = nil
+	l.changed = true
+}
+
+// liveRanges copies the live ids of a run.
+func (l *Log) liveRanges(r *run) []Range {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []Range
+	r.live.each(func(first, last uint64) {
+		if n := len(out); n > 0 && out[n-1].Last+1 == first {
+			out[n-1].Last = last
+		} else {
+			out = append(out, Range{first, last})
+		}
+	})
+	return out
+}
+
+// overlap is the part of ascending ranges within first..last.
+func overlap(ranges []Range, first, last uint64) []Range {
+	i := sort.Search(len(ranges), func(i int) bool { return ranges[i].Last >= first })
+	var out []Range
+	for ; i < len(ranges) && ranges[i].First <= last; i++ {
+		out = append(out, Range{max(ranges[i].First, first), min(ranges[i].Last, last)})
+	}
+	return out
+}
+
+// readSizes reads the sizes of an entry's items without reading them.
+func readSizes(f vfs.File, e entry) ([]uint32, error) {
+	var hd [recordHead]byte
+	if _, err := f.ReadAt(hd[:], int64(e.off)); err != nil {
+		return nil, err
+	}
+	hlen, nb, ni := int64(le.Uint16(hd[10:])), int64(le.Uint32(hd[12:])), int64(le.Uint32(hd[52:]))
+	if hlen < recordHead || nb*blockSize+ni*4 > int64(le.Uint32(hd[:])) {
+		return nil, errors.New("record: damaged")
+	}
+	p := make([]byte, nb*blockSize+ni*4)
+	if _, err := f.ReadAt(p, int64(e.off)+hlen); err != nil {
+		return nil, err
+	}
+	r := record{blocks: p[:nb*blockSize], ends: p[nb*blockSize:]}
+	sizes := make([]uint32, e.count)
+	k := 0
+	for i := range r.numBlocks() {
+		first, n := r.block(i)
+		for j := range n {
+			if id := first + uint64(j); id >= e.first && id-e.first < uint64(e.count) && k < int(ni) {
+				start := uint32(0)
+				if k > 0 {
+					start = le.Uint32(r.ends[(k-1)*4:])
+				}
+				sizes[id-e.first] = le.Uint32(r.ends[k*4:]) - start
+			}
+			k++
+		}
+	}
+	return sizes, nil
+}

@@ -1,0 +1,337 @@
+package seglog
+
+import (
+	"fmt"
+	"io"
+
+	"holdfast/internal/vfs"
+)
+
+// frameReader reads a segment front to back in large aligned steps. What cannot be read counts as zeros: a bad sector is
+// damage like any other.
+type frameReader struct {
+	file vfs.File
+	size int64
+	off  int64 // of buf
+	buf  []byte
+}
+
+const scanStep = 4 << 20
+
+// at returns n bytes from off on, fewer at the end of the file.
+func (r *frameReader) at(off int64, n int) []byte {
+	if off >= r.size {
+		return nil
+	}
+	n = int(min(int64(n), r.size-off))
+	if off < r.off || off+int64(n) > r.off+int64(len(r.buf)) {
+		r.read(off, n)
+	}
+	p := r.buf[off-r.off:]
+	return p[:min(n, len(p))]
+}
+
+func (r *frameReader) read(off int64, n int) {
+	want := alignPage(max(n, scanStep))
+	if cap(r.buf) < want {
+		r.buf = vfs.AlignedBuffer(want)
+	}
+	r.buf = r.buf[:min(int64(want), r.size-off)]
+	r.off = off
+	if got, err := r.file.ReadAt(r.buf, off); err != nil && err != io.EOF && got < len(r.buf) {
+		clear(r.buf[got:])
+		for at := 0; at < len(r.buf); at += pageSize { // page by page around the bad ones
+			page := r.buf[at:min(at+pageSize, len(r.buf))]
+			if got, err := r.file.ReadAt(page, off+int64(at)); err != nil && got < len(page) {
+				clear(page)
+			}
+		}
+	}
+}
+
+// head returns the whole and fitting frame head at off, and its list.
+func (r *frameReader) head(off int64, gen uint64) (h head, list []byte, ok bool) {
+	h, list, err := parseHead(r.at(off, pageSize))
+	if err == errShortBuf {
+		h, list, err = parseHead(r.at(off, headSize+int(h.listLen)))
+	}
+	if err != nil || gen != 0 && h.gen != gen || int64(h.off) != off || off+h.bytes() > r.size {
+		return h, nil, false
+	}
+	return h, list, true
+}
+
+// body returns the body of the frame with this head, and whether it is whole.
+func (r *frameReader) body(off int64, h head) ([]byte, bool) {
+	start := headSize + int(h.listLen)
+	p := r.at(off, start+int(h.bodyLen))
+	if len(p) < start+int(h.bodyLen) {
+		return nil, false
+	}
+	p = p[start:]
+	return p, checksum(p) == h.bodyCRC
+}
+
+// nextHead finds the first frame head of the generation at or after off whose sequence is at least seq.
+func (r *frameReader) nextHead(off int64, gen, seq uint64) (head, bool) {
+	for ; off < r.size; off += pageSize {
+		if h, _, ok := r.head(off, gen); ok && h.seq >= seq && (h.kind == frameData || h.kind == frameMark) {
+			return h, true
+		}
+	}
+	return head{}, false
+}
+
+// maxSynced is the highest sequence that frames at or after off say was durable.
+func (r *frameReader) maxSynced(off int64, gen uint64) uint64 {
+	top := uint64(0)
+	for off < r.size {
+		h, _, ok := r.head(off, gen)
+		if !ok {
+			off += pageSize
+			continue
+		}
+		top = max(top, h.synced)
+		off += h.bytes()
+	}
+	return top
+}
+
+// eachRecord calls fn for the records of a body that are whole, up to the first that is not; damaged says that there is one.
+func eachRecord(body []byte, fn func(off int, rec *record)) (damaged bool) {
+	for off := 0; off < len(body); {
+		rec, err := parseRecord(body[off:])
+		if err != nil {
+			return true
+		}
+		fn(off, &rec)
+		off += align8(rec.length)
+	}
+	return false
+}
+
+// walk calls fn for every whole record of a segment between from and to, whatever is damaged in between.
+func walk(file vfs.File, gen uint64, from, to int64, fn func(h head, off int64, rec *record)) error {
+	size, err := file.Size()
+	if err != nil {
+		return err
+	}
+	r := &frameReader{file: file, size: min(size, to)}
+	for off := from; off < r.size; {
+		h, _, ok := r.head(off, gen)
+		if !ok {
+			off += pageSize
+			continue
+		}
+		if h.kind == frameData {
+			body, _ := r.body(off, h)
+			start := off + headSize + int64(h.listLen)
+			eachRecord(body, func(at int, rec *record) { fn(h, start+int64(at), rec) })
+		}
+		off += h.bytes()
+	}
+	return nil
+}
+
+// rebuildTable makes a run's table anew from its segment's frames.
+func (l *Log) rebuildTable(r *run) ([]entry, error) {
+	l.mu.Lock()
+	to := r.seg.stable
+	l.mu.Unlock()
+	var entries []entry
+	err := walk(r.seg.file, r.seg.gen, 0, to, func(_ head, off int64, rec *record) {
+		if rec.group != r.g.id {
+			return
+		}
+		for i := range rec.numBlocks() {
+			first, n := rec.block(i)
+			if n == 0 || first < r.first || first+uint64(n)-1 > r.last {
+				continue
+			}
+			if k := len(entries); k > 0 && entries[k-1].first+uint64(entries[k-1].count) > first {
+				continue // a run of the same segment that reaches into this one
+			}
+			entries = append(entries, entry{first, uint32(n), uint32(off)})
+		}
+	})
+	if err == nil && len(entries) == 0 {
+		err = fmt.Errorf("%s: no record of run %d..%d is left", segmentName(r.seg.id), r.first, r.last)
+	}
+	return entries, err
+}
+
+// hole is frames that were durable and cannot be read: first..last.
+type hole struct {
+	seg         uint32
+	first, last uint64
+}
+
+// scanner replays the frames of hot segments into the index and tells a torn tail from corruption.
+type scanner struct {
+	l      *Log
+	full   bool   // no checkpoint: segments before may have been recycled, gaps between segments mean nothing
+	expect uint64 // sequence of the next frame
+	frames int    // accepted
+	holes  []hole
+	blind  uint64 // groups without a record after this sequence may have lost some
+	check  bool   // the next list tells what the hole before it held
+	list   []byte // groups of the last frame with records
+	got    map[place]*Replayed
+}
+
+// scan reads a segment from off on. limit is the last sequence that counts in it, as the next segment says; 0 if there is
+// none. Behind the last frame that counts the segment is cut.
+func (sc *scanner) scan(s *segment, file vfs.File, off int64, limit uint64) {
+	r := &frameReader{file: file, size: s.size}
+	for limit == 0 || sc.expect <= limit {
+		h, list, ok := r.head(off, s.gen)
+		if ok && h.kind == frameFooter && (limit == 0 || h.seq >= limit) && h.seq < sc.expect {
+			break
+		}
+		ok = ok && h.seq == sc.expect && (h.kind == frameData || h.kind == frameMark || h.kind == frameHeader && off == 0)
+		if ok {
+			sc.checkList(list)
+			body, whole := r.body(off, h)
+			if whole {
+				sc.accept(s, off, h, body)
+				off += h.bytes()
+				continue
+			}
+		}
+		durable := limit
+		if durable == 0 {
+			durable = r.maxSynced(off, s.gen)
+		}
+		if durable < sc.expect {
+			break // torn: it was never promised to anybody
+		}
+		if ok {
+			sc.salvage(s, r, off, h)
+			off += h.bytes()
+			continue
+		}
+		next, found := r.nextHead(off, s.gen, sc.expect)
+		if !found || limit != 0 && next.seq > limit {
+			sc.hole(s, sc.expect, durable)
+			break
+		}
+		sc.hole(s, sc.expect, next.seq-1)
+		off = int64(next.off)
+	}
+	s.end, s.stable, s.lastSeq = off, off, sc.expect-1
+}
+
+// accept enters a whole frame into the index.
+func (sc *scanner) accept(s *segment, off int64, h head, body []byte) {
+	sc.frames++
+	sc.expect = h.seq + 1
+	if h.kind != frameData {
+		return
+	}
+	sc.list = sc.list[:0]
+	start := off + headSize + int64(h.listLen)
+	eachRecord(body, func(at int, rec *record) {
+		sc.apply(s, h.seq, uint32(start+int64(at)), rec)
+		sc.list = appendList(sc.list, &Record{Group: rec.group, Kind: rec.kind, Index: rec.index})
+	})
+}
+
+// salvage enters what is whole of a damaged frame that was once durable. The next list tells whether that was all.
+func (sc *scanner) salvage(s *segment, r *frameReader, off int64, h head) {
+	body, _ := r.body(off, h)
+	start := off + headSize + int64(h.listLen)
+	eachRecord(body, func(at int, rec *record) { sc.apply(s, h.seq, uint32(start+int64(at)), rec) })
+	sc.hole(s, h.seq, h.seq)
+}
+
+// hole notes lost frames. The frame that follows lists the groups of the last of them; the lists of the others are lost.
+func (sc *scanner) hole(s *segment, first, last uint64) {
+	sc.holes = append(sc.holes, hole{s.id, first, last})
+	sc.expect = last + 1
+	sc.check = true
+	if last > first {
+		sc.blind = max(sc.blind, last)
+	}
+}
+
+// checkList compares what is known of groups with what the frame before is said to have held.
+func (sc *scanner) checkList(list []byte) {
+	if !sc.check {
+		return
+	}
+	sc.check = false
+	err := eachListed(list, func(id GroupID, index uint64, what byte) {
+		g := sc.l.groups[id]
+		if what&(listEntry|listHardState) != 0 && (g == nil || g.lastIndex < index) {
+			sc.hit(id, fmt.Sprintf("entry %d is lost", index))
+		}
+	})
+	if err != nil {
+		sc.blind = max(sc.blind, sc.expect-1)
+	}
+}
+
+func (sc *scanner) hit(id GroupID, reason string) {
+	if n := len(sc.holes); n > 0 {
+		h := sc.holes[n-1]
+		reason = fmt.Sprintf("%s: frames %d to %d are damaged: %s", segmentName(h.seg), h.first, h.last, reason)
+	}
+	sc.l.group(id)
+	sc.l.setHit(id, reason)
+}
+
+// apply enters one record.
+func (sc *scanner) apply(s *segment, seq uint64, off uint32, rec *record) {
+	l := sc.l
+	g := l.groups[rec.group]
+	if g != nil {
+		g.lastSeq = seq
+		if seq <= g.upTo {
+			return
+		}
+	}
+	if g == nil {
+		if rec.kind == KindDrop {
+			return
+		}
+		g = l.group(rec.group)
+		g.lastSeq = seq
+	}
+	if rec.kind == KindEntry && len(sc.holes) > 0 && !sc.full && rec.index > g.lastIndex+1 {
+		sc.hit(rec.group, fmt.Sprintf("entries %d to %d are lost", g.lastIndex+1, rec.index-1))
+	}
+	l.addRecordItems(g, s, &g.open, off, rec)
+	p := place{index: rec.index, seg: s, off: off, length: uint32(rec.overhead())}
+	switch rec.kind {
+	case KindEntry, KindHardState:
+		l.applyEntry(g, p)
+		if n := len(g.tail); n > 0 && g.tail[n-1] == p {
+			sc.keep(p, rec)
+		}
+	case KindSnapshot:
+		if g.snap.seg != nil {
+			delete(sc.got, g.snap)
+		}
+		for _, t := range g.tail {
+			if t.index <= p.index {
+				delete(sc.got, t)
+			}
+		}
+		l.applySnapshot(g, p)
+		if g.snap == p {
+			sc.keep(p, rec)
+		}
+	case KindDrop:
+		l.applyDrop(g)
+	}
+}
+
+// keep copies what Replay will hand back.
+func (sc *scanner) keep(p place, rec *record) { sc.got[p] = replayedOf(rec) }
+
+func replayedOf(rec *record) *Replayed {
+	return &Replayed{
+		Group: rec.group, Kind: rec.kind, Term: rec.term, Index: rec.index, Time: rec.time,
+		Meta: append([]byte(nil), rec.meta...), IDs: rec.ids(),
+	}
+}
