@@ -112,3 +112,7 @@ func TestEveryCommandHasAHelpText(t *testing.T) {
 		}
 	}
 }
+
+func streams() ctl.Streams {
+	return ctl.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}
+}
