@@ -13,7 +13,9 @@ const (
 	flagRedelivered attr = 1 << 57
 	flagBig         attr = 1 << 58 // its body is in chunks; see Machine.big
 
-	attrMask = 1<<59 - 1 // all bits that have a meaning
+	flagShift = 56
+	flagMask  = 1<<3 - 1
+	attrMask  = 1<<(flagShift+3) - 1 // all bits that have a meaning
 )
 
 func (a attr) is(f attr) bool        { return a&f != 0 }

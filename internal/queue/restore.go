@@ -94,7 +94,8 @@ func (m *Machine) restoreRun(d *decoder) {
 	if m.nonEmpty != 0 {
 		last = m.lanes[m.top()].runs.last()
 	}
-	step, n, a := d.uint(), d.uint(), attr(d.upTo(attrMask))
+	step, n := d.uint(), d.uint()
+	a := d.attr()
 	first := last + Number(step)
 	end := first + Number(n) - 1
 	lane := first.Lane()
@@ -104,6 +105,16 @@ func (m *Machine) restoreRun(d *decoder) {
 	}
 	m.lanes[lane].runs.pushBack(run{first, end, a})
 	m.gain(lane, n)
+}
+
+func (d *decoder) attr() attr {
+	flags := d.upTo(flagMask<<1 | 1)
+	a := attr(flags >> 1 << flagShift)
+	if flags&1 != 0 {
+		a |= attr(d.upTo(countMask))
+		a |= attr(d.upTo(countMask) << acquiredShift)
+	}
+	return a
 }
 
 func (m *Machine) restoreSession(d *decoder) {
@@ -172,7 +183,7 @@ func (m *Machine) restoreHeld(d *decoder, c *consumer) {
 		r.first.number = before.lastNumber() + Number(unzigzag64(d.uint()))
 		r.n = d.upTo(maxHeldRun)
 		r.first.time = before.first.time + unzigzag64(d.uint())
-		r.first.attr = attr(d.upTo(attrMask))
+		r.first.attr = d.attr()
 		first, last := r.first.number, r.lastNumber()
 		if r.n == 0 || r.id <= before.lastID() || r.lastID() > c.delivered || r.lastID() < r.id ||
 			first.Ordinal() == 0 || last.Lane() != first.Lane() || int(first.Lane()) >= len(m.lanes) ||

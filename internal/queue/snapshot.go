@@ -54,6 +54,9 @@ const (
 	snapAll       = 1<<6 - 1
 )
 
+// A history is its flags, shifted by one, with bit 0 set if the counts are not both zero;
+// then they follow, the delivery count first.
+
 // maxHeldRun is the longest run of checkouts in a snapshot. A longer one is cut, so that
 // what Restore allocates stays within a fixed multiple of the snapshot's size.
 const maxHeldRun = 1024
@@ -106,6 +109,17 @@ type encoder struct{ b []byte }
 
 func (e *encoder) uint(x uint64) { e.b = binary.AppendUvarint(e.b, x) }
 
+func (e *encoder) attr(a attr) {
+	flags := uint64(a) >> flagShift << 1
+	if a.deliveryCount() == 0 && a.acquired() == 0 {
+		e.uint(flags)
+		return
+	}
+	e.uint(flags | 1)
+	e.uint(uint64(a.deliveryCount()))
+	e.uint(uint64(a.acquired()))
+}
+
 // section writes a section with what body appends, unless that is nothing.
 func (e *encoder) section(tag byte, body func()) {
 	start := len(e.b)
@@ -127,7 +141,7 @@ func (e *encoder) ready(m *Machine) {
 	put := func() {
 		e.uint(uint64(r.first - last))
 		e.uint(r.len())
-		e.uint(uint64(r.attr))
+		e.attr(r.attr)
 		last = r.last
 	}
 	for i := range m.lanes {
@@ -186,7 +200,7 @@ func (e *encoder) consumer(c *consumer) {
 		e.uint(zigzag64(int64(r.first.number - before.lastNumber())))
 		e.uint(r.n)
 		e.uint(zigzag64(r.first.time - before.first.time))
-		e.uint(uint64(r.first.attr))
+		e.attr(r.first.attr)
 		before = r
 	})
 }
