@@ -39,9 +39,6 @@ func Exponential(first, factor float64, n int) []float64 {
 // Latencies are bounds in seconds that suit a disk: 50 microseconds to 26 seconds, doubling.
 func Latencies() []float64 { return Exponential(50e-6, 2, 20) }
 
-// Sizes are bounds for counts: 1 to 32,768, doubling.
-func Sizes() []float64 { return Exponential(1, 2, 16) }
-
 // Observe counts one observation.
 func (h *Histogram) Observe(v float64) {
 	h.counts[sort.SearchFloat64s(h.bounds, v)].Add(1)

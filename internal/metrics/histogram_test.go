@@ -40,7 +40,7 @@ func TestHistogramLosesNothingUnderConcurrency(t *testing.T) {
 }
 
 func TestDistributionsAdd(t *testing.T) {
-	a, b := NewHistogram(Sizes()), NewHistogram(Sizes())
+	a, b := NewHistogram(Latencies()), NewHistogram(Latencies())
 	a.Observe(1)
 	b.Observe(3)
 	b.Observe(1e9)

@@ -11,6 +11,7 @@
 //	exit.go    exit codes
 //	list.go    the list_... commands: a table of listings and their columns
 //	users.go   users, permissions and virtual hosts
+//	terminal.go    a password that is typed is not shown (terminal_linux.go, terminal_darwin.go: the names of two calls)
 //	queues.go  queues and messages: declare, purge, delete, publish, get, explain, discard
 //	node.go    the node: status, ping, environment, closing connections
 //	format.go  table, pretty_table, csv and json

@@ -122,7 +122,9 @@ func (r *run) password(args []string) (string, error) {
 		return args[1], nil
 	}
 	r.say("Password:")
+	restore := hideTyping(r.In)
 	line, err := bufio.NewReader(r.In).ReadString('\n')
+	restore()
 	line = strings.TrimRight(line, "\r\n")
 	if line == "" || err != nil && err != io.EOF {
 		return "", failf(ExitData, "Error: the password is neither an argument nor on standard input")
