@@ -226,8 +226,11 @@ func (s *sink) Deliver(ds []Delivery) {
 	}
 }
 func (s *sink) Cancelled(err error) { s.cancelled = err }
-func (s *sink) Drained(n uint32)    { s.drained = append(s.drained, n); s.events = append(s.events, "drained") }
-func (s *sink) Wake()               { s.wakes++ }
+func (s *sink) Drained(n uint32) {
+	s.drained = append(s.drained, n)
+	s.events = append(s.events, "drained")
+}
+func (s *sink) Wake() { s.wakes++ }
 
 func (s *sink) bodies() []string {
 	var out []string
@@ -251,6 +254,8 @@ func publish(h *Handle, tk Ticket, persistent bool, bodies ...string) {
 	h.Publish(ps)
 }
 
-func unlimited(prefetch uint32) ConsumerSpec { return ConsumerSpec{Prefetch: prefetch, Credit: Unlimited} }
+func unlimited(prefetch uint32) ConsumerSpec {
+	return ConsumerSpec{Prefetch: prefetch, Credit: Unlimited}
+}
 
 func ids(first, last uint64) []queue.Range { return []queue.Range{{First: first, Last: last}} }

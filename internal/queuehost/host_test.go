@@ -147,6 +147,21 @@ func TestEntriesAreBounded(t *testing.T) {
 	want(t, "confirmed", n, uint64(11000))
 }
 
+// What comes in while a large batch is packed over several rounds is not forgotten.
+func TestCommandsBetweenRounds(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	ps := make([]Publish, 5000)
+	for i := range ps {
+		ps[i].Message = text("x")
+	}
+	h := r.queue(7)
+	h.Publish(ps)
+	r.node.Shard(0).Step()
+	publish(h, nil, false, "y")
+	r.step()
+	want(t, "ready", h.Stats().Ready, uint64(5001))
+}
+
 func TestGet(t *testing.T) {
 	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
 	h := r.queue(7)
