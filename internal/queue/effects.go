@@ -18,7 +18,7 @@ type freed struct {
 
 // Reset empties the list and keeps its memory, unless that has grown out of proportion.
 func (fx *Effects) Reset() {
-	const keep = 4096
+	const keep = 16 << 10 // a full entry of settles, each followed by a delivery, fits
 	if cap(fx.List) > keep {
 		fx.List = nil
 	} else {
