@@ -118,13 +118,27 @@ func (r *Registry) Create(def QueueDef) (*Handle, error) {
 	h := r.newHost(def)
 	h.claimed = true
 	h.configure = def.AutoDelete
-	if reason, hit := r.quarantined[def.ID]; hit {
-		h.m = nil
+	if reason, hit := r.hit(def); hit {
+		h.m, h.reason = nil, reason
 		h.unavailable.Store(amqperr.QueueUnavailable(def.VHost, def.Name, reason))
 	}
 	r.hosts[def.ID] = h
 	h.group = r.o.Node.NewGroup(def.ID, h, h.logged)
 	return &h.handle, nil
+}
+
+// hit reports whether a queue that was not replayed is quarantined. A hit of
+// group 0 is one of every group of which the log has no record: such a queue,
+// known from before the start, may have had messages.
+func (r *Registry) hit(def QueueDef) (reason string, hit bool) {
+	if reason, hit = r.quarantined[def.ID]; hit {
+		return reason, true
+	}
+	if !def.logged() || r.o.Node.Started() {
+		return "", false
+	}
+	reason, hit = r.quarantined[0]
+	return reason, hit
 }
 
 // adopt gives a replayed host its definition.
@@ -202,7 +216,7 @@ func (r *Registry) Drop(id seglog.GroupID, reason error, done func()) {
 func (r *Registry) Hit(hit seglog.Hit) {
 	r.mu.Lock()
 	h := r.hosts[hit.Group]
-	r.quarantined[hit.Group] = hit.Reason
+	r.quarantined[hit.Group] = hit.Reason // until it is discarded
 	running := h != nil && h.claimed
 	r.mu.Unlock()
 	if running {
@@ -222,7 +236,7 @@ func (r *Registry) Orphans() []Orphan {
 	}
 	r.mu.RLock()
 	for id, reason := range r.quarantined {
-		if r.hosts[id] == nil {
+		if r.hosts[id] == nil && id != 0 {
 			os = append(os, Orphan{ID: id, Reason: reason})
 		}
 	}
@@ -242,6 +256,7 @@ func (r *Registry) Discard(id seglog.GroupID) error {
 	r.mu.Lock()
 	h := r.hosts[id]
 	_, hit := r.quarantined[id]
+	hit = hit && id != 0
 	if h != nil && h.claimed && h.unavailable.Load() == nil || h == nil && !hit {
 		r.mu.Unlock()
 		return fmt.Errorf("group %d is neither an orphan nor quarantined", id)

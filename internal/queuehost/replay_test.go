@@ -228,6 +228,27 @@ func TestQuarantinedQueueRefuses(t *testing.T) {
 	want(t, "record", r.log.records[len(r.log.records)-1].Kind, seglog.KindDrop)
 }
 
+// Where the log's lists of groups are lost too, a queue without any record counts as hit; one made later does not.
+func TestHitOfUnknownGroups(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	publish(r.queue(7), nil, true, "a")
+	r.settle()
+	l := r.log.crashed()
+	l.hits = []seglog.Hit{{Group: 0, Reason: "lists lost"}}
+	r2 := newRig(t, l, []QueueDef{durable(7), durable(8), transient(9)})
+	h, err := r2.reg.Create(durable(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkUnavailable(t, r2, r2.queue(8), "lists lost")
+	for _, h := range []*Handle{r2.queue(7), r2.queue(9), h} {
+		if err := h.Unavailable(); err != nil {
+			t.Fatalf("queue %d: %v", h.ID(), err)
+		}
+	}
+	want(t, "orphans", len(r2.reg.Orphans()), 0)
+}
+
 func TestDamageFoundWhileRunning(t *testing.T) {
 	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
 	h := r.queue(7)

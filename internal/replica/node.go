@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdfast/internal/clock"
@@ -79,7 +80,7 @@ type Node struct {
 	simple   []*SimpleGroup
 	ticker   clock.Ticker
 	tickDone chan struct{}
-	started  bool
+	started  atomic.Bool
 	clean    bool // the stop under way is to be a clean one
 }
 
@@ -228,13 +229,15 @@ func (g *Group) replay(rec seglog.Replayed) error {
 	return nil
 }
 
+// Started reports whether Prepare or Start was called.
+func (n *Node) Started() bool { return n.started.Load() }
+
 // Prepare ends the replay: it tells the log which items live and lets the
 // hosts recover. Start calls it.
 func (n *Node) Prepare() {
-	if n.started {
+	if n.started.Swap(true) {
 		invariant.Failf("the node is started twice")
 	}
-	n.started = true
 	clean := n.o.Log.Clean()
 	var live []seglog.Range
 	for _, s := range n.shards {
