@@ -60,7 +60,7 @@ func (o operator) until(want string, look func() string) {
 	o.t.Fatalf("%q does not come; last seen:\n%s", want, last)
 }
 
-// R148, R267: what clients do shows at once in the listings and the metrics, without a period of sampling.
+// R147, R148: what clients do shows at once in the listings and the metrics, without a period of sampling.
 func TestAnOperatorSeesWhatClientsDo(t *testing.T) {
 	port := freePort(t)
 	n := newPlace(t).run(t, func(s *config.Settings) { s.HTTPIP, s.HTTPPort = "127.0.0.1", port })
