@@ -138,6 +138,9 @@ func (ch *channel) work() {
 		if !ok {
 			return
 		}
+		if id, _, _ := wire.SplitMethod(f.Payload); f.Type == wire.FrameMethod && waits(id) {
+			ch.flush() // what came before has its effect first
+		}
 		if err := ch.carryOut(f); err != nil {
 			ch.conn.Close(err)
 		}

@@ -147,6 +147,7 @@ func (c *conn) serve() {
 			c.letGo()
 			return
 		}
+		c.waitFor(c.block.held()) // the alarm may have come while it was read
 	}
 }
 
@@ -191,17 +192,21 @@ func (c *conn) waitForRoom() bool {
 	if !c.credit.Wait(c.stop) {
 		return false
 	}
-	for _, wait := range [...]<-chan struct{}{c.out.full(), c.block.held()} {
-		if wait == nil {
-			continue
-		}
-		select {
-		case <-wait:
-		case <-c.stop:
-			return false
-		}
+	return c.waitFor(c.out.full()) && c.waitFor(c.block.held())
+}
+
+// waitFor waits for a channel to be closed, if there is one; false: the
+// connection is to end.
+func (c *conn) waitFor(wait <-chan struct{}) bool {
+	if wait == nil {
+		return true
 	}
-	return true
+	select {
+	case <-wait:
+		return true
+	case <-c.stop:
+		return false
+	}
 }
 
 // flush hands on what the channels collected.

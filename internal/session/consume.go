@@ -171,6 +171,7 @@ func (ch *channel) get(m *wire.BasicGet) *amqperr.Error {
 	if err != nil {
 		return err
 	}
+	tagged := make(chan struct{})
 	ok, err := ch.conn.broker.Get(broker.Get{
 		Queue: queue, Channel: ch.number, NoAck: m.NoAck,
 		Got: func(s *broker.Subscription, d broker.Delivery, left uint64) {
@@ -180,11 +181,19 @@ func (ch *channel) get(m *wire.BasicGet) *amqperr.Error {
 			} else {
 				ch.flow.delivered(h, 1)
 			}
-			ch.conn.out.got(h, d, count32(left))
+			ch.conn.out.got(h, d, count32(left), tagged)
 		},
 	})
-	if err != nil || ok {
+	if err != nil {
 		return err
+	}
+	if ok {
+		// A client that is in a hurry may have sent its ack already.
+		select {
+		case <-tagged:
+		case <-ch.conn.stop:
+		}
+		return nil
 	}
 	ch.conn.out.method(ch, &wire.BasicGetEmpty{})
 	return nil

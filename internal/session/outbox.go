@@ -56,6 +56,7 @@ type item struct {
 	holder   *holder         // delivery, got
 	delivery broker.Delivery // delivery, got
 	left     uint32          // got: messages left in the queue
+	tagged   chan struct{}   // got: closed when the delivery has its tag, or never will
 	returned *returned
 }
 
@@ -153,14 +154,16 @@ func (o *outbox) deliver(h *holder, ds []broker.Delivery) {
 	o.unlockAndWake()
 }
 
-// got puts the message that answers a basic.get.
-func (o *outbox) got(h *holder, d broker.Delivery, left uint32) {
+// got puts the message that answers a basic.get. tagged is closed when it can be
+// acknowledged.
+func (o *outbox) got(h *holder, d broker.Delivery, left uint32, tagged chan struct{}) {
+	it := item{kind: itemGot, ch: h.ch, holder: h, delivery: d, left: left, tagged: tagged}
 	ok := o.put(func(b *batch) {
-		b.items = append(b.items, item{kind: itemGot, ch: h.ch, holder: h, delivery: d, left: left})
+		b.items = append(b.items, it)
 		b.answers += d.Message.Size()
 	})
 	if !ok {
-		dropAll([]broker.Delivery{d})
+		it.drop()
 	}
 }
 
@@ -246,6 +249,10 @@ func (o *outbox) close() {
 func (it *item) drop() {
 	if l := it.delivery.Load; l != nil {
 		l.Drop()
+	}
+	if it.tagged != nil {
+		close(it.tagged)
+		it.tagged = nil
 	}
 }
 

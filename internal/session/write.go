@@ -114,10 +114,9 @@ func (w *writer) giveBuffer() {
 	}
 }
 
-// write encodes a batch. Confirms go first, since nothing may follow the end of
-// a channel; a return settles its publish when it has been written.
+// write encodes a batch. Confirms come last, so that none overtakes the answer
+// to confirm.select; a return settles its publish when it has been written.
 func (w *writer) write(b *batch) {
-	w.confirms(b.confirms)
 	for i := range b.items {
 		if w.end || w.err != nil {
 			b.items[i].drop()
@@ -134,6 +133,7 @@ func (w *writer) write(b *batch) {
 			w.grant()
 		}
 	}
+	w.confirms(b.confirms)
 }
 
 // item encodes one item.
@@ -146,6 +146,9 @@ func (w *writer) item(it *item, raw []byte) {
 	case itemRaw:
 		w.buf = append(w.buf, raw[it.from:it.to]...)
 	case itemLast:
+		if it.ch.confirms != nil {
+			w.buf = it.ch.confirms.take(w.buf, it.ch.number)
+		}
 		w.buf = append(w.buf, raw[it.from:it.to]...)
 		it.ch.dead = true
 	case itemEnd:
@@ -200,6 +203,8 @@ func (w *writer) message(it *item) {
 		ch.flow.mu.Unlock()
 	}
 	if it.kind == itemGot {
+		close(it.tagged)
+		it.tagged = nil
 		w.getOk = wire.BasicGetOk{
 			DeliveryTag: ch.tag, Redelivered: d.Redelivered,
 			Exchange: v.Exchange, RoutingKey: v.RoutingKey, MessageCount: it.left,

@@ -1,0 +1,121 @@
+package session
+
+import (
+	"log/slog"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"holdfast/internal/auth"
+	"holdfast/internal/broker"
+	"holdfast/internal/catalog"
+	"holdfast/internal/clock"
+	"holdfast/internal/config"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/replica"
+	"holdfast/internal/seglog"
+	"holdfast/internal/vfs"
+)
+
+// rig is a server over the real broker, real queues and a log in memory, on a
+// port of the loopback interface.
+type rig struct {
+	t       testing.TB
+	broker  *broker.Broker
+	server  *Server
+	addr    string
+	propose func(cmd []byte)
+	clock   *clock.Manual // nil: the system's clock
+}
+
+type rigOption func(*config.Settings, *Options, *rig)
+
+// manualClock gives the sessions a clock that the test moves.
+func manualClock(_ *config.Settings, o *Options, r *rig) {
+	r.clock = clock.NewManual(time.Unix(1_700_000_000, 0))
+	o.Clock = r.clock
+}
+
+func newRig(t testing.TB, options ...rigOption) *rig {
+	t.Helper()
+	logger := slog.New(slog.DiscardHandler)
+	if os.Getenv("HOLDFAST_TEST_LOG") != "" {
+		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	settings := config.Default()
+	log, err := seglog.Open(vfs.NewMem(), "log", seglog.Options{
+		SegmentMin: 1 << 20, SegmentMax: 4 << 20, Logger: logger, Clock: clock.System(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := replica.Open(replica.Options{Log: log, Shards: 2, Logger: logger})
+	machine := catalog.New()
+	commands := groups.NewSimpleGroup(1, machine)
+	queues := queuehost.New(queuehost.Options{Log: log, Node: groups, Logger: logger})
+	b := broker.New(broker.Options{
+		Catalog: machine, Commands: commands, Queues: queues, Settings: settings, Clock: clock.System(), Logger: logger,
+		NewReader: log.NewReader,
+	})
+	queues.SetOwner(b)
+	if err := groups.Replay(queues.Host); err != nil {
+		t.Fatal(err)
+	}
+	groups.Start()
+	r := &rig{t: t, broker: b}
+	r.propose = func(cmd []byte) {
+		t.Helper()
+		done := make(chan any, 1)
+		commands.Propose(cmd, false, func(result any, err error) {
+			if err != nil {
+				done <- err
+			} else {
+				done <- result
+			}
+		})
+		switch result := (<-done).(type) {
+		case error:
+			t.Fatal(result)
+		case *catalog.Result:
+			if result.Err != nil {
+				t.Fatal(result.Err)
+			}
+			if result.Incarnation != 0 {
+				b.Begin(result.Incarnation)
+			}
+		}
+	}
+	r.propose(catalog.NewIncarnation("test"))
+	r.propose(catalog.Bootstrap(catalog.Defaults{
+		VHost: "/", Configure: ".*", Write: ".*", Read: ".*",
+		User: catalog.User{Name: "guest", Hash: auth.HashPassword("guest"), Algorithm: auth.Algorithm},
+	}))
+
+	o := Options{
+		Broker: b, Settings: settings, Clock: clock.System(), Logger: logger, Version: "test",
+		LoginDelay: time.Millisecond, CloseTimeout: 5 * time.Second,
+	}
+	for _, option := range options {
+		option(settings, &o, r)
+	}
+	r.server = NewServer(o)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.addr = l.Addr().String()
+	go r.server.Serve(l)
+	t.Cleanup(func() {
+		l.Close()
+		r.server.Close()
+		b.Stop(5 * time.Second)
+		if err := groups.Close(false); err != nil {
+			t.Error(err)
+		}
+		if err := log.Close(false); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
