@@ -105,6 +105,12 @@ func (o *told) clone() *told {
 	return c
 }
 
+func (o *told) confirms() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.confirmed)
+}
+
 // key numbers a message: publisher and sequence number.
 func key(publisher, seq uint64) uint64 { return publisher<<32 | seq }
 
@@ -265,7 +271,12 @@ func crashRun(t *testing.T, seed uint64) {
 			reader := r.log.NewReader()
 			wg.Go(func() { told[q].consumer(t, h, reader, crng, &stop) })
 		}
-		time.Sleep(time.Duration(20+rng.IntN(60)) * time.Millisecond)
+		for q := range told {
+			for told[q].confirms() < 30 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
 		before := make([]*told2, realQueues)
 		for q := range told {
 			before[q] = &told2{told[q].clone(), nil}
@@ -356,9 +367,49 @@ func checkCrash(t *testing.T, disk *vfs.Mem, told []*told2) {
 				t.Errorf("queue %d: message %d/%d was confirmed and is lost", q, k>>32, k&(1<<32-1))
 			}
 		}
-		if len(before.confirmed) == 0 {
-			t.Errorf("queue %d: nothing was confirmed before the crash", q)
+	}
+}
+
+// crasher is a consumer that cuts the power at its first delivery.
+type crasher struct {
+	fs   *vfs.Mem
+	rng  *rand.Rand
+	once sync.Once
+	disk chan *vfs.Mem
+}
+
+func (c *crasher) cut() {
+	c.once.Do(func() { c.disk <- c.fs.CrashClone(c.rng) })
+}
+func (c *crasher) Deliver([]Delivery) { c.cut() }
+func (c *crasher) Cancelled(error)    {}
+func (c *crasher) Drained(uint32)     {}
+func (c *crasher) Wake()              {}
+
+// DESIGN D6: a crash at the moment of the first delivery since a clean start does not forget that there was one.
+func TestCrashAtTheFirstDelivery(t *testing.T) {
+	for seed := range uint64(8) {
+		fs := vfs.NewMem()
+		r := openReal(t, fs, "log", 1, 1<<20)
+		publish(r.reg.Get(10), nil, true, "12345678", "12345678")
+		r.close(t, true)
+		r = openReal(t, fs, "log", 1, 1<<20)
+		c := &crasher{fs: fs, rng: rand.New(rand.NewPCG(seed, 5)), disk: make(chan *vfs.Mem, 1)}
+		h := r.reg.Get(10)
+		if seed%2 == 0 {
+			h.Attach(unlimited(0), c, func(queue.ConsumerID, error) {})
+		} else {
+			h.Get(h.Getter(ConsumerSpec{}, c), true, func(Delivery, uint64, bool, error) { c.cut() })
 		}
+		disk := <-c.disk
+		r.close(t, false)
+		r = openReal(t, disk, "log", 1, 1<<20)
+		for _, d := range collect(t, r, 0, true) {
+			if !d.redelivered {
+				t.Errorf("seed %d: a message was delivered before the crash and does not say so", seed)
+			}
+		}
+		r.close(t, true)
 	}
 }
 
