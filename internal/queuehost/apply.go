@@ -41,7 +41,7 @@ func (h *host) Apply(e *replica.Entry) {
 func (h *host) settlePublishes(e *replica.Entry, p *pack) {
 	for _, r := range p.runs {
 		ps := p.from.publishes[r.from:r.to]
-		waits(ps, func(w *wait) {
+		waits(&h.lane.wait, ps, func(w *wait) {
 			if !r.inLog {
 				w.settle(Accepted)
 				return

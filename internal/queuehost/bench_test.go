@@ -10,6 +10,7 @@ import (
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
+	"holdfast/internal/vfs"
 )
 
 // drain is a consumer that counts, grants credit as it goes and acks what it gets.
@@ -97,8 +98,30 @@ func BenchmarkSoloNull(b *testing.B) {
 	}
 }
 
+// BenchmarkSolo is the same on a log on disk: with one message under way at a
+// time (window=1), and with 4096.
+func BenchmarkSolo(b *testing.B) {
+	for _, c := range []struct{ size, window int }{{1, 1}, {32, 32}, {1, 4096}, {32, 4096}, {256, 4096}} {
+		b.Run(fmt.Sprintf("batch=%d/window=%d", c.size, c.window), func(b *testing.B) {
+			r := openReal(b, vfs.OS(), b.TempDir(), 0, 64<<20)
+			if _, err := r.reg.Create(durable(7)); err != nil {
+				b.Fatal(err)
+			}
+			benchWindow(b, r.reg, c.size, c.window, true, ConsumerSpec{Credit: 4096, Prefetch: 2048})
+			b.StopTimer()
+			st := r.log.Stats()
+			b.ReportMetric(float64(st.Items)/float64(max(st.Syncs, 1)), "msgs/sync")
+			r.close(b, true)
+		})
+	}
+}
+
 // benchFlow publishes b.N messages in batches, a window of them at a time.
 func benchFlow(b *testing.B, r *Registry, size int, persistent bool, spec ConsumerSpec) {
+	benchWindow(b, r, size, 4096, persistent, spec)
+}
+
+func benchWindow(b *testing.B, r *Registry, size, window int, persistent bool, spec ConsumerSpec) {
 	h := r.Get(7)
 	d := &drain{h: h, ack: !spec.NoAck, w: Window{Size: spec.Credit}, ready: make(chan struct{}, 1)}
 	attached := make(chan struct{})
@@ -123,8 +146,9 @@ func benchFlow(b *testing.B, r *Registry, size int, persistent bool, spec Consum
 		h.Publish(ps[:k])
 		sent += uint64(k)
 		credit.Wait(stop)
-		if sent > 4096 {
-			d.wait(sent - 4096)
+		if done := sent - min(sent, uint64(window-size)); done > 0 {
+			d.wait(done)
+			tk.wait(done)
 		}
 	}
 	d.wait(sent)

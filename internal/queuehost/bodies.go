@@ -12,6 +12,7 @@ import (
 // page that is empty goes back to the lane. It belongs to the queue's worker.
 type bodies struct {
 	pages map[uint64]*page
+	most  int // pages there were at a time
 	// The pages used last, for writing and for reading.
 	put, get *page
 	bytes    int64
@@ -64,9 +65,10 @@ func (b *bodies) add(l *lane, n queue.Number, item []byte, volatile bool) {
 			p = l.newPage()
 			p.key, p.owner = key, b
 			if b.pages == nil {
-				b.pages = map[uint64]*page{}
+				b.pages, b.most = l.newMap(), 0
 			}
 			b.pages[key] = p
+			b.most = max(b.most, len(b.pages))
 		}
 		b.put = p
 	}
@@ -190,6 +192,7 @@ func (b *bodies) drop(l *lane, p *page) {
 		b.get = nil
 	}
 	if len(b.pages) == 0 {
+		l.freeMap(b.pages, b.most)
 		b.pages = nil
 	}
 	l.freePage(p)

@@ -35,15 +35,21 @@ func openReal(t testing.TB, fs vfs.FS, dir string, queues int, tail int64) *real
 		t.Fatal(err)
 	}
 	var node atomic.Pointer[replica.Node]
-	log, err := seglog.Open(fs, dir, seglog.Options{
-		SegmentMin: 64 << 10, SegmentMax: 256 << 10, NoSyncDelay: 5 * time.Millisecond, Logger: quiet,
-		CheckpointBytes: 1 << 20,
-		Events: seglog.Events{NeedSnapshot: func(ids []seglog.GroupID) {
+	o := seglog.Options{
+		SegmentMin: 64 << 10, SegmentMax: 256 << 10, NoSyncDelay: 5 * time.Millisecond, CheckpointBytes: 1 << 20,
+	}
+	if _, mem := fs.(*vfs.Mem); !mem {
+		o = seglog.Options{}
+	}
+	o.Logger = quiet
+	o.Events = seglog.Events{
+		NeedSnapshot: func(ids []seglog.GroupID) {
 			if n := node.Load(); n != nil {
 				n.NeedSnapshots(ids)
 			}
-		}},
-	})
+		},
+	}
+	log, err := seglog.Open(fs, dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +57,11 @@ func openReal(t testing.TB, fs vfs.FS, dir string, queues int, tail int64) *real
 		t.Fatalf("quarantined: %v", hits)
 	}
 	r.log = log
-	r.node = replica.Open(replica.Options{Log: log, Logger: quiet, SnapshotEntries: 50})
+	var snapshots uint64
+	if _, mem := fs.(*vfs.Mem); mem {
+		snapshots = 50
+	}
+	r.node = replica.Open(replica.Options{Log: log, Logger: quiet, SnapshotEntries: snapshots})
 	node.Store(r.node)
 	r.reg = New(Options{Log: log, Node: r.node, Logger: quiet, TailCache: tail})
 	if err := r.node.Replay(r.reg.Host); err != nil {

@@ -22,7 +22,9 @@ type lane struct {
 	numbers  []queue.Numbers
 	touched  []*consumer // consumers with deliveries to hand over
 	packs    []*pack
+	wait     wait // being joined
 	pages    []*page
+	maps     []map[uint64]*page // empty
 	lists    [][]Delivery
 	listed   int // capacity of all lists
 	loaders  []Loader
@@ -40,6 +42,8 @@ type laneCounters struct {
 const (
 	keepPages      = 1024
 	keepPacks      = 256
+	keepMaps       = 64
+	mapPages       = 64       // of a map worth keeping
 	keepDeliveries = 32 << 10 // in all lists together
 	loaderBlock    = 32
 )
@@ -57,6 +61,22 @@ func (l *lane) freePage(p *page) {
 	p.owner = nil
 	if len(l.pages) < keepPages {
 		l.pages = append(l.pages, p)
+	}
+}
+
+func (l *lane) newMap() map[uint64]*page {
+	if n := len(l.maps); n > 0 {
+		m := l.maps[n-1]
+		l.maps = l.maps[:n-1]
+		return m
+	}
+	return map[uint64]*page{}
+}
+
+// freeMap takes back an empty map that has never had more than most pages.
+func (l *lane) freeMap(m map[uint64]*page, most int) {
+	if most <= mapPages && len(l.maps) < keepMaps {
+		l.maps = append(l.maps, m)
 	}
 }
 

@@ -57,20 +57,20 @@ func (h *host) publishRefused() Outcome {
 
 // settleAll answers publishes that did not get into the queue.
 func settleAll(ps []Publish, o Outcome) {
-	waits(ps, func(w *wait) { w.settle(o) })
+	waits(new(wait), ps, func(w *wait) { w.settle(o) })
 }
 
-// waits calls fn for publishes, joined as far as they go together.
-func waits(ps []Publish, fn func(*wait)) {
-	var w wait
+// waits calls fn for publishes, joined in w as far as they go together.
+func waits(w *wait, ps []Publish, fn func(*wait)) {
+	*w = wait{}
 	for i := range ps {
 		if !w.join(&ps[i]) {
-			fn(&w)
-			w = wait{}
+			fn(w)
+			*w = wait{}
 			w.join(&ps[i])
 		}
 	}
 	if w.n > 0 {
-		fn(&w)
+		fn(w)
 	}
 }

@@ -26,6 +26,7 @@ type Shard struct {
 	// The worker's own.
 	takenDirty   []*Group
 	takenSettled []*round
+	entry        Entry    // being packed
 	line         []ready  // entries to apply in this round
 	free         []*round // for reuse
 	inLog        []*round // appended and not yet stable, oldest first
@@ -178,15 +179,16 @@ func (s *Shard) pack(r *round, g *Group) {
 		g.snapshot(r, s.time)
 		s.stats.snapshots.Add(1)
 	}
-	e := Entry{Index: g.index + 1, Term: g.term, Time: s.time, Logged: logged}
-	r.begin(&e)
-	more := g.host.Pack(&e)
+	e := &s.entry
+	*e = Entry{Index: g.index + 1, Term: g.term, Time: s.time, Logged: logged}
+	r.begin(e)
+	more := g.host.Pack(e)
 	if e.packed {
 		if ended || g.dropped {
 			invariant.Failf("group %d packs entry %d after its end", g.id, e.Index)
 		}
 		g.index = e.Index
-		g.repl.packed(s, r, g, &e)
+		g.repl.packed(s, r, g, e)
 	}
 	if g.drop && !e.packed {
 		g.drop = false
