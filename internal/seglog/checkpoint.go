@@ -18,7 +18,7 @@ import (
 //	payload := number, clean u8, cut sequence, cut segment id, cut offset, generation, last hot generation, next segment id
 //	           segments: count { id, kind, generation, size, first, last sequence, end, flags }*
 //	           groups:   count { id, up to, last index, snapshot, tail, runs }*
-//	           hits:     count { group, reason }*, unknown reason
+//	           hits:     count { group, reason }*
 //
 // Numbers are varints. Groups are encoded a few at a time, each as it is at that moment ("up to" says at which sequence), so
 // that nobody waits long for the index: recovery skips, per group, what the group's part already includes.
@@ -159,9 +159,8 @@ func (l *Log) encodeCheckpoint(no uint64, clean bool, at cut, gone map[uint32]*s
 		buf = u(u(u(u(buf, s.firstSeq), s.lastSeq), uint64(s.stable)), flags)
 	}
 	buf = append(u(buf, uint64(groups)), encoded...)
-	hits := l.hitList()
-	buf = u(buf, uint64(len(hits)))
-	for _, h := range hits {
+	buf = u(buf, uint64(len(l.hits)))
+	for _, h := range l.hits {
 		buf = appendString(u(buf, uint64(h.Group)), h.Reason)
 	}
 	le.PutUint32(buf, checkpointMagic)

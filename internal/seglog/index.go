@@ -7,7 +7,7 @@ package seglog
 func (l *Log) group(id GroupID) *group {
 	g := l.groups[id]
 	if g == nil {
-		g = &group{id: id, place: len(l.list)}
+		g = &group{id: id, place: len(l.list), hit: l.hits[id].Reason}
 		l.groups[id] = g
 		l.list = append(l.list, g)
 	}

@@ -18,8 +18,7 @@ type keeper struct {
 
 	dead []*segment // out of the books, perhaps pinned; guarded by Log.mu
 
-	lastLook int64          // of the slow checks
-	looked   map[*run]int64 // live items of runs at the slow check before, for audits
+	lastLook int64 // of the slow checks
 	cold     coldWriter
 }
 
@@ -202,9 +201,9 @@ func (l *Log) checkpointDue(now int64) bool {
 	}
 	if !k.asking {
 		k.asking, k.askedAt = true, now
-		ask := l.wantSnapshots(now)
+		list := slices.Clone(l.list)
 		l.mu.Unlock()
-		l.askFor(ask)
+		l.askFor(l.wantSnapshots(list, now))
 		l.mu.Lock()
 	}
 	if l.askedOut > 0 && now-k.askedAt < int64(askPatience) {
@@ -217,15 +216,18 @@ func (l *Log) checkpointDue(now int64) bool {
 }
 
 // wantSnapshots chooses the groups to ask before a checkpoint.
-func (l *Log) wantSnapshots(now int64) []GroupID {
+func (l *Log) wantSnapshots(list []*group, now int64) []GroupID {
 	var ask []GroupID
-	for _, g := range l.list {
-		if len(g.tail) == 0 {
-			continue
+	for len(list) > 0 {
+		part := list[:min(groupsPerLock, len(list))]
+		list = list[len(part):]
+		l.mu.Lock()
+		for _, g := range part {
+			if n := len(g.tail); n > 0 && (n >= longTail || g.tailBytes >= longTailBytes || g.tail[0].seg.state == segSealed) {
+				ask = l.ask(ask, g, now)
+			}
 		}
-		if len(g.tail) >= longTail || g.tailBytes >= longTailBytes || g.tail[0].seg.state == segSealed {
-			ask = l.ask(ask, g, now)
-		}
+		l.mu.Unlock()
 	}
 	return ask
 }
@@ -283,30 +285,28 @@ func (l *Log) slowCheck(now int64) {
 	}
 }
 
-// audit counts the live bytes of runs whose items differ much in size and that have come to rest half dead: there the number
-// of items says too little about bytes.
+// audit counts the live bytes of a segment that has come to rest half dead and whose items differ much in size: there the
+// number of items says too little about bytes. One segment per look.
 func (l *Log) audit() {
 	l.mu.Lock()
-	looked := map[*run]int64{}
-	var due []*run
+	var due *segment
 	for _, s := range l.segs {
-		if s.state != segSealed || s.items == 0 {
-			continue
+		if s.state == segSealed && s.items > 0 && s.items == s.lookedItems && s.items != s.auditedItems {
+			due = s
 		}
-		for _, r := range s.runs {
-			if r.live.n == 0 || r.live.n == r.items || r.live.n == r.auditN || r.maxItem <= auditSkew*r.minItem {
-				continue
-			}
-			looked[r] = int64(r.live.n)
-			if n, ok := l.kee.looked[r]; ok && n == int64(r.live.n) {
-				due = append(due, r)
+		s.lookedItems = s.items
+	}
+	var runs []*run
+	if due != nil {
+		due.auditedItems = due.items
+		for _, r := range due.runs {
+			if r.live.n > 0 && r.live.n < r.items && r.live.n != r.auditN && r.maxItem > auditSkew*r.minItem {
+				runs = append(runs, r)
 			}
 		}
 	}
-	l.kee.looked = looked
 	l.mu.Unlock()
-	const perCheck = 64
-	for _, r := range due[:min(len(due), perCheck)] {
+	for _, r := range runs {
 		l.auditRun(r)
 	}
 }

@@ -208,11 +208,15 @@ func (l *Log) Close(clean bool) error {
 		l.space.Broadcast()
 		l.mu.Unlock()
 		kick(l.in.wake)
-		if !l.waitCommitter() {
+		if !l.waitFor(l.com.done) {
 			return l.failure // hung: files stay open, the process is about to end
 		}
 		close(l.stop)
-		l.wg.Wait()
+		gone := make(chan struct{})
+		go func() { l.wg.Wait(); close(gone) }()
+		if !l.waitFor(gone) {
+			return l.failure
+		}
 	}
 	err := l.failure
 	if l.started.Load() && err == nil {
@@ -227,13 +231,13 @@ func (l *Log) Close(clean bool) error {
 	return err
 }
 
-// waitCommitter waits until the committer has drained; false if the log failed by hanging meanwhile.
-func (l *Log) waitCommitter() bool {
+// waitFor waits until the channel is closed; false if the log failed by hanging meanwhile.
+func (l *Log) waitFor(done <-chan struct{}) bool {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
-		case <-l.com.done:
+		case <-done:
 			return true
 		case <-tick.C:
 			if l.failed.Load() && l.hung() {
@@ -265,11 +269,20 @@ func (l *Log) closeFiles() {
 func (l *Log) Clean() bool { return l.clean }
 
 // Quarantined lists the groups hit by corruption, in order of id. A hit with group 0 says that any group the log holds no
-// record of counts as hit, too.
+// record of counts as hit, too; that is known to the Open that found the damage only, so the caller passes such groups to
+// Quarantine.
 func (l *Log) Quarantined() []Hit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.hitList()
+}
+
+// Quarantine marks a group as hit by corruption although the log itself cannot know: a group the caller knows of, and of
+// which no record is left while Quarantined has a hit for group 0. It lasts until a KindDrop of the group.
+func (l *Log) Quarantine(g GroupID, reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.setHit(g, reason)
 }
 
 // setHit quarantines a group.

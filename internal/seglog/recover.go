@@ -1,6 +1,7 @@
 package seglog
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ type fileOnDisk struct {
 	head    head
 	header  segmentHeader
 	claimed bool // named by the checkpoint or part of the chain
+	wiped   bool // the header is zeros, as recycling leaves it
 	damaged bool // the header is lost, but frames behind it say that it was durable
 }
 
@@ -56,6 +58,7 @@ func (l *Log) open() error {
 	}
 	rc := &recovery{l: l, files: files, sc: scanner{l: l, got: map[place]*Replayed{}}}
 	if ckpt != nil && (!older || rc.usable(ckpt)) {
+		rc.newest = !older
 		rc.fromCheckpoint(ckpt)
 	} else {
 		rc.fromFiles()
@@ -77,6 +80,7 @@ type recovery struct {
 	files   map[uint32]*fileOnDisk
 	sc      scanner
 	cut     cut
+	newest  bool   // recovering from the newest checkpoint there was
 	gen     uint64 // generations up to this one the checkpoint knew
 	chain   []*fileOnDisk
 	cold    []*fileOnDisk // without a checkpoint
@@ -125,6 +129,7 @@ func (f *fileOnDisk) readHeader(direct vfs.File, buf []byte) {
 		// Only the first page for most; a header with a long list reads on by itself.
 		if n, _ := direct.ReadAt(buf, 0); n == pageSize {
 			r.buf = buf
+			f.wiped = bytes.Equal(buf, zeros[:pageSize])
 		}
 	}
 	h, _, ok := r.head(0, 0)
@@ -196,11 +201,7 @@ func (rc *recovery) fromCheckpoint(c *loaded) {
 	rc.cut, rc.gen = c.cut, c.gen
 	rc.sc.expect = c.cut.seq + 1
 	for _, h := range c.hits {
-		if h.Group == 0 {
-			l.unknown = h.Reason
-		} else {
-			l.setHit(h.Group, h.Reason)
-		}
+		l.setHit(h.Group, h.Reason)
 	}
 	for id, s := range c.segs {
 		f := rc.files[id]
@@ -253,6 +254,7 @@ func (rc *recovery) lost(s *segment, f *fileOnDisk) {
 	why := "is missing"
 	if f != nil {
 		why = "was overwritten or cut short"
+		f.claimed = f.size < s.stable // kept as it is, for salvage
 	}
 	reason := fmt.Sprintf("%s %s", segmentName(s.id), why)
 	for _, g := range l.list {
@@ -297,6 +299,9 @@ func (rc *recovery) lost(s *segment, f *fileOnDisk) {
 // header is damaged, and the file is part of the log. A torn header on a segment never used is simply free.
 func (rc *recovery) probe(f *fileOnDisk) {
 	const deep = 64 << 10
+	if f.wiped && !rc.newest {
+		return // without the newest cut, what a recycled segment still holds cannot be told from what counts
+	}
 	direct, err := rc.l.fs.OpenDirect(rc.l.path(segmentName(f.id)))
 	if err != nil {
 		return

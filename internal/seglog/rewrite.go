@@ -20,8 +20,12 @@ type coldWriter struct {
 	buf   []byte
 	recs  []Record
 	moved []movedRecord
-	bytes int
-	items [][]byte
+	bytes int // of records
+	// tables is an upper bound of what the records add to the segment's entry tables.
+	tables int
+
+	seq   uint64 // of the log when bytes were last counted from zero
+	spent int64  // bytes copied since
 }
 
 // movedRecord is one record of the frame being built: items of a run, or a group's snapshot.
@@ -32,7 +36,8 @@ type movedRecord struct {
 	raw  []byte // snapshot: the record as it was
 }
 
-const liveRecordMax = 256 << 10
+// liveRecordMax is how large a record of survivors becomes; small enough that a cold segment is filled to its end.
+func (l *Log) liveRecordMax() int { return min(256<<10, l.o.FrameMax/4) }
 
 // rewriteStep moves the survivors of one segment if the files take more than they may, and tells whether it did.
 func (l *Log) rewriteStep(now int64) bool {
@@ -59,8 +64,8 @@ func (l *Log) rewriteStep(now int64) bool {
 // chooseVictim is the sealed segment with the least worth keeping per byte of file, if the bound asks for one. Groups whose
 // entries stand in the way of a good one are to be asked for snapshots.
 func (l *Log) chooseVictim(now int64) (victim *segment, ask []GroupID) {
-	total, _, aim, _ := l.spaceState()
-	if total <= aim {
+	total, live, aim, _ := l.spaceState()
+	if total <= aim || !l.kee.cold.may(l.seq, 2*live+spareSegments*l.target) {
 		return nil, nil
 	}
 	var waiting []*segment
@@ -93,6 +98,14 @@ func (l *Log) chooseVictim(now int64) (victim *segment, ask []GroupID) {
 		}
 	}
 	return victim, ask
+}
+
+// may tells whether copying is still worth it: in a log in which nothing happens, a bounded amount must do.
+func (c *coldWriter) may(seq uint64, most int64) bool {
+	if seq != c.seq {
+		c.seq, c.spent = seq, 0
+	}
+	return c.spent < most
 }
 
 func better(a, b *segment) bool {
@@ -161,7 +174,7 @@ func (l *Log) moveRun(r *run) error {
 	}
 	out := Record{Group: r.g.id, Kind: kindLive}
 	var w window
-	size := 0
+	size, most := 0, l.liveRecordMax()
 	put := func() error {
 		if len(out.Blocks) == 0 {
 			return nil
@@ -191,7 +204,7 @@ func (l *Log) moveRun(r *run) error {
 					l.unreadable(r.seg, r.g.id, fmt.Errorf("item %d is not in its record", id))
 					continue
 				}
-				if size > 0 && size+len(item) > liveRecordMax {
+				if size > 0 && size+len(item) > most {
 					if len(b.Items) > 0 {
 						out.Blocks = append(out.Blocks, b)
 					}
@@ -226,14 +239,23 @@ func (l *Log) addCold(m movedRecord, rec Record, size int) error {
 	if m.raw == nil {
 		size, _ = recordSize(&rec)
 	}
-	if len(c.moved) > 0 && c.bytes+align8(size) > l.o.FrameMax {
+	tables := len(rec.Blocks) * (tableEntryMax + tableHeadMax)
+	if len(c.moved) > 0 && (c.bytes+align8(size) > l.o.FrameMax || !l.fitsCold(c.bytes+align8(size), c.tables+tables)) {
 		if err := l.flushCold(); err != nil {
 			return err
 		}
 	}
 	c.moved, c.recs = append(c.moved, m), append(c.recs, rec)
 	c.bytes += align8(size)
+	c.tables += tables
 	return nil
+}
+
+// fitsCold tells whether a frame with so many bytes of records still fits the cold segment. Without one it will.
+func (l *Log) fitsCold(body, tables int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cold == nil || l.cold.room(tables) >= alignPage64(int64(headSize+body))
 }
 
 // flushCold writes the cold frame, syncs it, and turns the index to the copies.
@@ -242,15 +264,12 @@ func (l *Log) flushCold() error {
 	defer func() {
 		clear(c.moved)
 		clear(c.recs)
-		c.moved, c.recs, c.bytes = c.moved[:0], c.recs[:0], 0
+		c.moved, c.recs, c.bytes, c.tables = c.moved[:0], c.recs[:0], 0, 0
 	}()
 	if len(c.moved) == 0 {
 		return nil
 	}
-	tables := 0
-	for i := range c.recs {
-		tables += len(c.recs[i].Blocks) * (tableEntryMax + tableHeadMax)
-	}
+	tables := c.tables
 	frame := alignPage64(headSize + int64(c.bytes))
 	l.mu.Lock()
 	seg := l.cold
@@ -314,6 +333,7 @@ func (l *Log) turnToCopies(seg *segment, buf []byte, at []recordAt) {
 	seg.lastSeq++
 	l.changed = true
 	l.stats.rewritten.Add(uint64(len(buf)))
+	c.spent += int64(len(buf))
 	for i, m := range c.moved {
 		if m.raw != nil {
 			if m.g.snap == m.from && !m.g.dropped {

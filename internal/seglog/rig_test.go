@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -84,7 +85,8 @@ func (r *rig) commit() bool {
 func (r *rig) keep() {
 	for i := 0; !r.l.failed.Load() && (r.l.keepStep() || r.l.prepareStep()); i++ {
 		if i > 10000 {
-			r.t.Fatal("the keeper never comes to rest")
+			r.l.Dump(os.Stderr)
+			r.t.Fatalf("the keeper never comes to rest: %+v", r.l.Stats())
 		}
 	}
 }

@@ -171,7 +171,7 @@ type scanner struct {
 	l      *Log
 	full   bool   // no checkpoint: segments before may have been recycled, gaps between segments mean nothing
 	expect uint64 // sequence of the next frame
-	frames int    // accepted
+	frames int    // accepted, with records
 	holes  []hole
 	blind  uint64 // groups without a record after this sequence may have lost some
 	check  bool   // the next list tells what the hole before it held
@@ -223,11 +223,11 @@ func (sc *scanner) scan(s *segment, file vfs.File, off int64, limit uint64) {
 
 // accept enters a whole frame into the index.
 func (sc *scanner) accept(s *segment, off int64, h head, body []byte) {
-	sc.frames++
 	sc.expect = h.seq + 1
 	if h.kind != frameData {
 		return
 	}
+	sc.frames++
 	sc.list = sc.list[:0]
 	start := off + headSize + int64(h.listLen)
 	eachRecord(body, func(at int, rec *record) {

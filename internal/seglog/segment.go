@@ -46,6 +46,9 @@ type segment struct {
 	footer     bool   // entry tables are on disk and no longer in memory
 	tablesStay bool   // the footer did not fit
 	stuck      bool   // holds something that can neither be moved nor dropped
+
+	// For audits: live items at the last look, and when last audited.
+	lookedItems, auditedItems uint64
 }
 
 // Space for the footer's head and directory beside the tables.

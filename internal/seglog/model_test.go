@@ -1,0 +1,402 @@
+package seglog
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// world is a rig with hosts on top: naive machines, one per group, whose whole state is the set of live ids. They append
+// entries that put and delete items, release what they deleted, answer requests for snapshots, and after a crash are
+// rebuilt by Replay and compared with what they had been told.
+type world struct {
+	*rig
+	rng    *rand.Rand
+	groups map[GroupID]*host
+	lastID GroupID
+	pins   []pin
+	log    []string // what happened, for a failure
+}
+
+// host is one group: its state now, and every state it went through since it was recovered.
+type host struct {
+	id      GroupID
+	index   uint64 // appended
+	acked   uint64 // stable
+	next    uint64 // next item id
+	live    map[uint64]int
+	states  map[uint64]string // by index, canonical
+	dropped bool              // a drop was appended
+	dropAck bool
+}
+
+type pin struct {
+	ref Ref
+	g   GroupID
+	id  uint64
+}
+
+func newWorld(t testing.TB, seed uint64) *world {
+	w := &world{rig: newRig(t), rng: rand.New(rand.NewPCG(seed, 99)), groups: map[GroupID]*host{}}
+	w.o.Events.NeedSnapshot = func(gs []GroupID) {
+		for _, g := range gs {
+			if h := w.groups[g]; h != nil && !h.dropped {
+				w.snapshot(h)
+			}
+		}
+	}
+	return w
+}
+
+func (w *world) note(format string, args ...any) {
+	w.log = append(w.log, fmt.Sprintf(format, args...))
+	if len(w.log) > 60 {
+		w.log = w.log[1:]
+	}
+}
+
+func (w *world) failf(format string, args ...any) {
+	w.t.Helper()
+	w.t.Fatalf("%s\nafter:\n  %s", fmt.Sprintf(format, args...), strings.Join(w.log, "\n  "))
+}
+
+func canonical(next uint64, live map[uint64]int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d", next)
+	for _, id := range slices.Sorted(maps.Keys(live)) {
+		fmt.Fprintf(&b, " %d:%d", id, live[id])
+	}
+	return b.String()
+}
+
+func parseState(s string) (next uint64, live map[uint64]int) {
+	live = map[uint64]int{}
+	for i, f := range strings.Fields(s) {
+		if i == 0 {
+			next, _ = strconv.ParseUint(f, 10, 64)
+			continue
+		}
+		id, size, _ := strings.Cut(f, ":")
+		n, _ := strconv.ParseUint(id, 10, 64)
+		live[n], _ = strconv.Atoi(size)
+	}
+	return next, live
+}
+
+func (w *world) append(sync bool, ack func(), recs ...Record) {
+	w.l.Append(&Batch{Records: recs, Sync: sync, Stable: func(*Batch) { ack() }})
+}
+
+// put appends an entry with new items, possibly in two lanes, and perhaps deletes some in the same breath.
+func (w *world) put(h *host) {
+	h.index++
+	rec := Record{Group: h.id, Kind: KindEntry, Index: h.index, Time: 1}
+	meta := "put"
+	for range 1 + w.rng.IntN(2) {
+		if w.rng.IntN(4) == 0 {
+			h.next += w.rng.Uint64N(5) // ids need not be dense
+		}
+		b := Block{First: h.next}
+		for range 1 + w.rng.IntN(6) {
+			size := 8 + w.rng.IntN(1200)
+			switch w.rng.IntN(60) {
+			case 0:
+				size = 20 << 10 // more than a frame
+			case 1:
+				if w.rng.IntN(4) == 0 {
+					size = 80 << 10 // more than a segment
+				}
+			}
+			it := item(h.id, h.next, size)
+			b.Items = append(b.Items, it)
+			h.live[h.next] = len(it)
+			meta += fmt.Sprintf(" %d:%d", h.next, len(it))
+			h.next++
+		}
+		rec.Blocks = append(rec.Blocks, b)
+	}
+	rec.Meta = []byte(meta)
+	h.states[h.index] = canonical(h.next, h.live)
+	index := h.index
+	w.note("put %d/%d %s", h.id, index, meta)
+	w.append(w.rng.IntN(3) > 0, func() { h.acked = max(h.acked, index) }, rec)
+}
+
+// del appends an entry that deletes items and releases them.
+func (w *world) del(h *host, ids []uint64) {
+	if len(ids) == 0 {
+		return
+	}
+	h.index++
+	meta := "del"
+	var ranges []Range
+	for _, id := range ids {
+		delete(h.live, id)
+		meta += fmt.Sprintf(" %d", id)
+		if n := len(ranges); n > 0 && ranges[n-1].Last+1 == id {
+			ranges[n-1].Last = id
+		} else {
+			ranges = append(ranges, Range{id, id})
+		}
+	}
+	h.states[h.index] = canonical(h.next, h.live)
+	index := h.index
+	w.note("del %d/%d %s", h.id, index, meta)
+	w.append(w.rng.IntN(3) > 0, func() { h.acked = max(h.acked, index) },
+		Record{Group: h.id, Kind: KindEntry, Index: index, Meta: []byte(meta)})
+	w.l.Release(h.id, index, ranges)
+}
+
+func (w *world) snapshot(h *host) {
+	w.note("snapshot %d/%d", h.id, h.index)
+	w.append(false, func() {}, Record{Group: h.id, Kind: KindSnapshot, Index: h.index, Meta: []byte(canonical(h.next, h.live))})
+}
+
+func (w *world) newHost() *host {
+	w.lastID++
+	h := &host{id: w.lastID, next: 1, live: map[uint64]int{}, states: map[uint64]string{0: "1"}}
+	w.groups[h.id] = h
+	return h
+}
+
+// step does one random thing.
+func (w *world) step() {
+	hosts := slices.Sorted(maps.Keys(w.groups))
+	hosts = slices.DeleteFunc(hosts, func(g GroupID) bool { return w.groups[g].dropped })
+	if len(hosts) < 3 {
+		w.put(w.newHost())
+		return
+	}
+	h := w.groups[hosts[w.rng.IntN(len(hosts))]]
+	ids := slices.Sorted(maps.Keys(h.live))
+	switch n := w.rng.IntN(100); {
+	case n < 35:
+		w.put(h)
+	case n < 55 && len(ids) > 0: // oldest first
+		w.del(h, ids[:1+w.rng.IntN(len(ids))])
+	case n < 65 && len(ids) > 0: // here and there
+		w.del(h, slices.DeleteFunc(ids, func(uint64) bool { return w.rng.IntN(3) > 0 }))
+	case n < 68:
+		w.snapshot(h)
+	case n < 69 && len(hosts) > 3:
+		h.dropped = true
+		w.note("drop %d", h.id)
+		w.append(true, func() { h.dropAck = true }, Record{Group: h.id, Kind: KindDrop, Index: h.index})
+	case n < 72 && len(ids) > 0:
+		id := ids[w.rng.IntN(len(ids))]
+		if ref, ok := w.l.Pin(h.id, id); ok {
+			w.pins = append(w.pins, pin{ref, h.id, id})
+		}
+	case n < 76 && len(w.pins) > 0:
+		w.checkPin()
+	case n < 88:
+		if !w.commit() {
+			return
+		}
+	case n < 94:
+		w.l.keepStep()
+		w.l.prepareStep()
+	default:
+		w.clk.Advance(500e6)
+		w.keep()
+		if w.l.markDue() && !w.l.failed.Load() {
+			w.l.writeMark()
+		}
+	}
+}
+
+// checkPin reads a pinned item, whatever has become of it.
+func (w *world) checkPin() {
+	p := w.pins[0]
+	w.pins = w.pins[1:]
+	got, err := w.l.NewReader().Read(p.ref)
+	if w.fs.Crashed() {
+		return
+	}
+	if err != nil || !bytes.HasPrefix(got, []byte(fmt.Sprintf("%d/%d.", p.g, p.id))) {
+		w.failf("pinned item %d/%d: %.20q, %v", p.g, p.id, got, err)
+	}
+	p.ref.Unpin()
+}
+
+// recover opens the disk as it is now and compares with what the hosts were told.
+func (w *world) recover(clean bool) {
+	w.t.Helper()
+	w.pins = nil
+	w.note("recover")
+	if err := w.open(); err != nil {
+		w.failf("open: %v", err)
+	}
+	if w.l.Clean() != clean {
+		w.failf("clean is %v", w.l.Clean())
+	}
+	if hits := w.l.Quarantined(); len(hits) > 0 {
+		w.failf("quarantined without corruption: %v", hits)
+	}
+	found := map[GroupID]uint64{}
+	state := map[GroupID]string{}
+	err := w.l.Replay(func(x Replayed) error {
+		if x.Kind == KindSnapshot {
+			found[x.Group], state[x.Group] = x.Index, string(x.Meta)
+			return nil
+		}
+		if _, known := state[x.Group]; !known {
+			state[x.Group] = "1"
+		}
+		if x.Index != found[x.Group]+1 {
+			w.failf("group %d: entry %d after %d", x.Group, x.Index, found[x.Group])
+		}
+		found[x.Group] = x.Index
+		next, live := parseState(state[x.Group])
+		f := strings.Fields(string(x.Meta))
+		for _, s := range f[1:] {
+			id, size, _ := strings.Cut(s, ":")
+			n, _ := strconv.ParseUint(id, 10, 64)
+			if f[0] == "put" {
+				live[n], _ = strconv.Atoi(size)
+				next = max(next, n+1)
+			} else {
+				delete(live, n)
+			}
+		}
+		state[x.Group] = canonical(next, live)
+		return nil
+	})
+	if err != nil {
+		w.failf("replay: %v", err)
+	}
+	w.compare(found, state)
+	w.l.begin()
+}
+
+func (w *world) compare(found map[GroupID]uint64, state map[GroupID]string) {
+	w.t.Helper()
+	total := int64(0)
+	for id := range found {
+		if w.groups[id] == nil {
+			w.failf("group %d came from nowhere", id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.groups)) {
+		h := w.groups[id]
+		index, known := found[id]
+		if h.dropAck {
+			if known {
+				w.failf("dropped group %d is back", id)
+			}
+			delete(w.groups, id)
+			continue
+		}
+		if !known {
+			if h.acked > 0 && !h.dropped {
+				w.failf("group %d is gone, %d was acknowledged", id, h.acked)
+			}
+			delete(w.groups, id)
+			continue
+		}
+		if index < h.acked || index > h.index {
+			w.failf("group %d: recovered to %d, acknowledged %d, appended %d", id, index, h.acked, h.index)
+		}
+		if state[id] != h.states[index] {
+			w.failf("group %d at %d: state %q, want %q", id, index, state[id], h.states[index])
+		}
+		next, live := parseState(state[id])
+		var ranges []Range
+		for _, n := range slices.Sorted(maps.Keys(live)) {
+			ranges = append(ranges, Range{n, n})
+		}
+		w.l.SetLive(id, ranges)
+		for n, size := range live {
+			got, err := w.read(id, n)
+			if err != nil || !bytes.Equal(got, item(id, n, size)) {
+				w.failf("group %d item %d after recovery: %.20q, %v", id, n, got, err)
+			}
+		}
+		total += int64(len(live))
+		w.groups[id] = &host{id: id, index: index, acked: index, next: next, live: live, states: map[uint64]string{index: state[id]}}
+	}
+	if got := w.l.Stats().LiveItems; got != total {
+		w.failf("%d items live, want %d", got, total)
+	}
+}
+
+// crash cuts the power, and the disk keeps what it likes of what was not synced.
+func (w *world) crash() {
+	w.fs = w.fs.CrashClone(w.rng)
+	w.note("power cut")
+	w.recover(false)
+}
+
+// TestCrashAtEveryCall runs one history and cuts the power at every call to the disk in it. R35
+func TestCrashAtEveryCall(t *testing.T) {
+	const steps = 500
+	w := newWorld(t, 1)
+	w.start()
+	for range steps {
+		w.step()
+	}
+	calls := w.fs.Calls()
+	if s := w.l.Stats(); s.RewrittenSegments == 0 || s.RecycledSegments == 0 || s.Checkpoints == 0 {
+		t.Fatalf("the history is too tame: %+v", s)
+	}
+	for n := 1; n <= calls; n++ {
+		w := newWorld(t, 1)
+		w.fs.CrashAt(n)
+		if w.open() == nil {
+			w.l.begin()
+			for i := 0; i < steps && !w.fs.Crashed(); i++ {
+				w.step()
+			}
+		}
+		if !w.fs.Crashed() {
+			t.Fatalf("call %d of %d was not reached", n, calls)
+		}
+		w.rng = rand.New(rand.NewPCG(uint64(n), 5))
+		w.crash()
+		for range 20 { // and it goes on
+			w.step()
+		}
+		w.crash()
+	}
+}
+
+// TestManyCrashes runs random histories with a power cut, an orderly stop or a kill every now and then.
+func TestManyCrashes(t *testing.T) {
+	for seed := range uint64(40) {
+		w := newWorld(t, seed)
+		w.fs.SetGarbage(0.2)
+		w.start()
+		for range 8 {
+			for range 20 + w.rng.IntN(120) {
+				w.step()
+			}
+			switch w.rng.IntN(4) {
+			case 0: // killed: what was written stays
+				w.fs = w.fs.Clone()
+				w.recover(false)
+			case 1:
+				if err := w.l.Close(true); err != nil {
+					if err == ErrClosed {
+						w.crash()
+						continue
+					}
+					w.failf("close: %v", err)
+				}
+				w.recover(true)
+			case 2: // in the middle of a call
+				w.fs.CrashAt(w.fs.Calls() + 1 + w.rng.IntN(30))
+				for !w.fs.Crashed() {
+					w.step()
+				}
+				w.crash()
+			default:
+				w.crash()
+			}
+		}
+	}
+}
