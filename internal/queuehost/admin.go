@@ -71,6 +71,7 @@ func (h *host) dropQueue(c *call) {
 			h.waits.front().settle(Gone)
 			h.waits.pop()
 		}
+		h.stats.unstable.Store(0)
 		h.group.Drop()
 	}
 	run0(c.done)

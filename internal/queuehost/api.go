@@ -39,9 +39,10 @@ func (o Outcome) String() string {
 
 // Ticket hears what became of publishes: those with the sequence numbers first
 // to last, inclusive, in the numbering of whoever handed them in. It is called
-// on shard workers, once for each publish and queue, and must not block. Calls
-// for one queue come in the order of the publishes, except that a transient
-// message does not wait for the disk and may overtake persistent ones.
+// on shard workers, once for each publish and queue, and must not block.
+// Publishes that wait for the disk hear in their order; what does not wait (a
+// transient message, a queue that is gone) may overtake them. A Ticket must be
+// comparable.
 type Ticket interface {
 	Settled(first, last uint64, o Outcome)
 }

@@ -186,6 +186,7 @@ func (nullLog) Clean() bool                                        { return true
 func (nullLog) SetLive(seglog.GroupID, []seglog.Range)             {}
 func (nullLog) Start()                                             {}
 func (nullLog) Release(seglog.GroupID, uint64, []seglog.Range)     {}
+func (nullLog) Quarantine(seglog.GroupID, string)                  {}
 func (nullLog) Quarantined() []seglog.Hit                          { return nil }
 func (nullLog) Pin(g seglog.GroupID, id uint64) (seglog.Ref, bool) { return seglog.Ref{}, true }
 

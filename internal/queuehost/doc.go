@@ -18,6 +18,8 @@
 //   - registry.go: which queues run here; orphans and quarantine
 //   - inbox.go: commands on their way to the worker
 //   - host.go, pack.go, apply.go, stable.go: the queue on its worker: what it keeps, what goes into an entry, what follows from it, what waits for the disk
+//   - outcome.go: publishes with the same fate, joined
+//   - admin.go: deletion, quarantine, and other operations that are no commands of the machine's
 //   - replay.go: restart: entries, snapshots and the recover command
 //   - bodies.go: the map from message numbers to bodies in memory, and the tail cache
 //   - lane.go: what the queues of one shard worker share

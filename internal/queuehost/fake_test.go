@@ -107,6 +107,10 @@ func (l *fakeLog) SetLive(g seglog.GroupID, rs []seglog.Range) { l.live[g] = sli
 func (l *fakeLog) Start()                                      { l.started = true }
 func (l *fakeLog) Quarantined() []seglog.Hit                   { return l.hits }
 
+func (l *fakeLog) Quarantine(g seglog.GroupID, reason string) {
+	l.hits = append(l.hits, seglog.Hit{Group: g, Reason: reason})
+}
+
 func (l *fakeLog) Release(g seglog.GroupID, _ uint64, rs []seglog.Range) {
 	l.released[g] = append(l.released[g], rs...)
 }

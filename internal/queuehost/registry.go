@@ -19,6 +19,7 @@ type Log interface {
 	Release(g seglog.GroupID, index uint64, ranges []seglog.Range)
 	Pin(g seglog.GroupID, id uint64) (seglog.Ref, bool)
 	Quarantined() []seglog.Hit
+	Quarantine(g seglog.GroupID, reason string)
 }
 
 // Options say what a Registry is built from. Zero means the default in brackets.
@@ -137,7 +138,9 @@ func (r *Registry) hit(def QueueDef) (reason string, hit bool) {
 	if !def.logged() || r.o.Node.Started() {
 		return "", false
 	}
-	reason, hit = r.quarantined[0]
+	if reason, hit = r.quarantined[0]; hit {
+		r.o.Log.Quarantine(def.ID, reason) // the next start is to know it as well
+	}
 	return reason, hit
 }
 

@@ -247,6 +247,7 @@ func TestHitOfUnknownGroups(t *testing.T) {
 		}
 	}
 	want(t, "orphans", len(r2.reg.Orphans()), 0)
+	want(t, "told to the log", r2.log.hits[1:], []seglog.Hit{{Group: 8, Reason: "lists lost"}})
 }
 
 func TestDamageFoundWhileRunning(t *testing.T) {
