@@ -60,6 +60,9 @@ type Broker struct {
 	alarms   map[AlarmKind]Alarm
 	closing  *amqperr.Error // not nil: no new connections, and why
 
+	failOnce sync.Once
+	failed   chan struct{} // closed when nothing will be answered any more
+
 	// queueMu orders the making and the dropping of queues against the
 	// catalog's view: under it, a queue that the view knows has a handle or
 	// gets one, and one that the view has lost gets none.
@@ -85,6 +88,7 @@ func New(o Options) *Broker {
 		conns:     make(map[catalog.ConnID]*Conn),
 		alarms:    make(map[AlarmKind]Alarm),
 		going:     make(map[catalog.QueueID]chan struct{}),
+		failed:    make(chan struct{}),
 	}
 	b.replies.queues = make(map[string]*replyQueue)
 	b.collector = newCollector(b)
@@ -110,8 +114,22 @@ type answer[T any] struct {
 	err   error
 }
 
-// errTimedOut says that nobody answered within the bounded wait.
-var errTimedOut = errors.New("no answer in time")
+var (
+	// errTimedOut says that nobody answered within the bounded wait.
+	errTimedOut = errors.New("no answer in time")
+	// errFailed says that nobody will answer: the node can go on no longer.
+	errFailed = errors.New("the node has failed")
+)
+
+// unanswered reports whether nobody has answered, so that an answer may still come.
+func unanswered(err error) bool { return err == errTimedOut || err == errFailed }
+
+// Fail says that the node can go on no longer: who waits for an answer waits
+// no more, and all connections are closed with reason.
+func (b *Broker) Fail(reason string) {
+	b.failOnce.Do(func() { close(b.failed) })
+	b.CloseConnections(amqperr.Forced(reason), 0)
+}
 
 // await starts something that calls done later, and waits for it no longer
 // than the bounded time. What comes later is dropped.
@@ -131,11 +149,13 @@ func await[T any](b *Broker, start func(done func(T, error))) (T, error) {
 	expired := make(chan struct{})
 	timer := b.clock.AfterFunc(b.settings.DeclareTimeout, func() { close(expired) })
 	defer timer.Stop()
+	var none T
 	select {
 	case a := <-answered:
 		return a.value, a.err
+	case <-b.failed:
+		return none, errFailed
 	case <-expired:
-		var none T
 		return none, errTimedOut
 	}
 }
@@ -164,6 +184,8 @@ func (b *Broker) clientError(err error, operation string, kind amqperr.Kind, vho
 		return told
 	case errors.Is(err, errTimedOut):
 		return amqperr.TimedOut(operation, kind, vhost, name, b.settings.DeclareTimeout)
+	case errors.Is(err, errFailed):
+		return amqperr.Forced(err.Error())
 	}
 	b.log.Error("request failed", "operation", operation, string(kind), name, "vhost", vhost, "error", err)
 	return amqperr.Internal(operation + ": " + err.Error())

@@ -115,6 +115,8 @@ func (b *Broker) awaitGoing(id catalog.QueueID) (bool, error) {
 	select {
 	case <-going:
 		return true, nil
+	case <-b.failed:
+		return true, errFailed
 	case <-expired:
 		return true, errTimedOut
 	}

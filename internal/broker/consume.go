@@ -212,7 +212,7 @@ func (c *Conn) attach(r Consume, q *catalog.Queue, h *queuehost.Handle, replies 
 	if err == nil {
 		return s, nil
 	}
-	if err == errTimedOut && !s.state.CompareAndSwap(attaching, ended) {
+	if unanswered(err) && !s.state.CompareAndSwap(attaching, ended) {
 		return s, nil // it came at the last moment
 	}
 	c.forget(s)
@@ -245,7 +245,7 @@ func (c *Conn) Get(r Get) (ok bool, err *amqperr.Error) {
 			done(ok, err)
 		})
 	})
-	if e == errTimedOut && !over.CompareAndSwap(false, true) {
+	if unanswered(e) && !over.CompareAndSwap(false, true) {
 		return true, nil // it came at the last moment
 	}
 	return ok, c.b.clientError(e, "get", amqperr.Queue, c.vhost, q.Name)

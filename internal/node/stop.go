@@ -3,8 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-
-	"holdfast/internal/amqperr"
 )
 
 // Done is closed when the node can go on no longer: the disk failed. Err then
@@ -32,7 +30,7 @@ func (n *Node) fail(err error) {
 	go func() { // the log's goroutine called, which must not block
 		n.listeners.close()
 		if n.broker != nil {
-			n.broker.CloseConnections(amqperr.Forced("the broker stops: "+err.Error()), 0)
+			n.broker.Fail("the broker stops: " + err.Error())
 		}
 	}()
 }
