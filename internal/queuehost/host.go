@@ -29,12 +29,13 @@ type host struct {
 	session   queue.SessionID // the session of this incarnation; 0: not open yet
 	uploads   uint64          // big messages put in so far
 
-	configure bool // the first command has yet to be Configure
-	recover   bool // the first command has yet to be Recover
-	clean     bool // what it says about the stop before
-	sealed    bool
-	gone      bool
-	items     bool // something of the queue's may be in the log: releases have to be told
+	configure  bool // the first command has yet to be Configure
+	recover    bool // the first command has yet to be Recover
+	clean      bool // what it says about the stop before
+	sealed     bool
+	gone       bool
+	persistent bool // there is, or was in this incarnation, a persistent message
+	items      bool // something of the queue's may be in the log: releases have to be told
 
 	// What was taken from the inbox, and how far it is packed.
 	taken           *batch

@@ -109,8 +109,12 @@ func (h *host) seal(e *replica.Entry, p *pack) {
 	h.pack = p
 }
 
-// mayHandOut reports whether the entry may be the one that hands out first.
+// mayHandOut reports whether the entry may be the one that hands out first: a
+// persistent message, that is. Transient ones wait for nothing.
 func (h *host) mayHandOut(p *pack) bool {
+	if !h.persistent {
+		return false
+	}
 	if h.m.Consumers() > 0 {
 		return true
 	}
@@ -293,6 +297,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int) {
 	ps := h.taken.publishes
 	from := h.nextPub
 	persistent := h.logged && ps[from].Persistent
+	h.persistent = h.persistent || persistent
 	r := run{from: from, persistent: persistent, inLog: persistent || h.spills()}
 	n := h.numberAfter(p)
 	bytes := 0
@@ -357,6 +362,7 @@ func (h *host) numberAfter(p *pack) queue.Number {
 func (h *host) packBig(e *replica.Entry, p *pack, m *Publish) bool {
 	h.openSession(e, p)
 	persistent := h.logged && m.Persistent
+	h.persistent = h.persistent || persistent
 	inLog := persistent || h.spills()
 	chunks := m.Message.Chunks
 	if h.chunksOfBig == 0 {

@@ -54,6 +54,7 @@ func (h *host) Recover(clean bool) bool {
 	}
 	h.recover, h.clean = true, clean
 	h.items = true
+	h.persistent = h.m.Ready()+h.m.Unacked() > 0
 	h.configure = false // the entries begin with it
 	h.count(nil)
 	return h.mustRecoverNow() || h.handle.waiting()

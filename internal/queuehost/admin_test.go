@@ -1,0 +1,96 @@
+package queuehost
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"holdfast/internal/queue"
+	"holdfast/internal/seglog"
+)
+
+// T32: a queue deleted while publishes wait: they count as accepted.
+func TestSealAndDrop(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	h := r.queue(7)
+	s, tk := &sink{}, &tickets{}
+	h.Attach(unlimited(1), s, func(queue.ConsumerID, error) {})
+	r.settle()
+	publish(h, tk, true, "a", "b")
+	var answers []string
+	note := func(n uint64, err error) { answers = append(answers, fmt.Sprint(n, " ", err)) }
+	h.Seal(true, false, note)
+	h.Seal(false, true, note)
+	h.Seal(false, false, note)
+	publish(h, tk, true, "c")
+	h.Attach(unlimited(0), &sink{}, func(_ queue.ConsumerID, err error) { note(0, err) })
+	r.step()
+	want(t, "answers", answers, []string{
+		"0 PRECONDITION_FAILED - queue 'durable' in vhost '/' in use",
+		"0 PRECONDITION_FAILED - queue 'durable' in vhost '/' is not empty",
+		"1 <nil>",
+		"0 NOT_FOUND - no queue 'durable' in vhost '/'",
+	})
+	want(t, "outcomes", tk.got, []outcome{{1, 1, Gone}})
+	done := false
+	gone := errors.New("deleted")
+	r.reg.Drop(7, gone, func() { done = true })
+	publish(h, tk, true, "d")
+	h.Get(h.Getter(ConsumerSpec{}, s), false, func(_ Delivery, _ uint64, _ bool, err error) { note(0, err) })
+	r.settle()
+	want(t, "outcomes", tk.got, []outcome{{1, 1, Gone}, {1, 2, Gone}, {1, 1, Gone}})
+	want(t, "consumer told", s.cancelled, gone)
+	want(t, "done", done, true)
+	want(t, "get", answers[4:], []string{"0 NOT_FOUND - no queue 'durable' in vhost '/'"})
+	last := r.log.records[len(r.log.records)-1]
+	want(t, "last record", last.Kind, seglog.KindDrop)
+	if r.reg.Get(7) != nil || r.node.Group(7) != nil {
+		t.Fatal("the queue is still there")
+	}
+	want(t, "consumer's deliveries that were held back", len(s.got), 0)
+}
+
+func TestUnsealTakesPublishesAgain(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	tk := &tickets{}
+	h.Seal(false, false, func(uint64, error) {})
+	h.Unseal()
+	publish(h, tk, false, "a")
+	r.step()
+	want(t, "outcomes", tk.got, []outcome{{1, 1, Accepted}})
+}
+
+type owner struct{ unused []seglog.GroupID }
+
+func (o *owner) Unused(id seglog.GroupID) { o.unused = append(o.unused, id) }
+
+func TestAutoDeleteTellsTheOwner(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{{ID: 7, AutoDelete: true}, {ID: 8}})
+	o := &owner{}
+	r.reg.SetOwner(o)
+	for _, id := range []seglog.GroupID{7, 8} {
+		c := r.queue(id).Attach(unlimited(0), &sink{}, func(queue.ConsumerID, error) {})
+		r.step()
+		r.queue(id).Detach(c, nil)
+		r.step()
+	}
+	want(t, "unused", o.unused, []seglog.GroupID{7})
+}
+
+func TestConsumersAreListed(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	h.Attach(ConsumerSpec{Tag: "x", Prefetch: 1, Credit: Unlimited}, &sink{}, func(queue.ConsumerID, error) {})
+	h.Getter(ConsumerSpec{}, &sink{})
+	publish(h, nil, false, "a", "b")
+	var infos []ConsumerInfo
+	var x Explanation
+	h.Consumers(func(l []ConsumerInfo) { infos = slices.Clone(l) })
+	h.Explain(func(e Explanation) { x = e })
+	r.step()
+	want(t, "consumers", len(infos), 1)
+	want(t, "consumer", []any{infos[0].Spec.Tag, infos[0].Unacked, infos[0].Active}, []any{"x", uint64(1), false})
+	want(t, "blocked by", x.BlockedBy, "prefetch")
+}
