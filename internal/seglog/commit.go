@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"holdfast/internal/clock"
@@ -146,7 +147,7 @@ func (c *committer) frameSize() (frame int64, tables int) {
 			tables += tableHeadMax
 		}
 	}
-	return alignPage64(int64(headSize + align8(len(c.list)) + body)), tables
+	return alignPage64(int64(headSize + align8(len(c.list)) + body)), tables + len(c.recs)*listEntryMax
 }
 
 // writeFrame makes the chosen records durable.
@@ -210,6 +211,7 @@ func (l *Log) roll(next *segment) {
 
 func (l *Log) sealLocked(s *segment) {
 	s.state, s.lastSeq = segSealed, min(s.lastSeq, l.seq)
+	s.list = slices.Clone(l.com.list)
 	l.lastGen = s.gen
 	l.changed = true
 }
@@ -364,15 +366,22 @@ func (l *Log) reportIfFree(b *Batch) {
 // markDue tells whether the last frame is one that nothing yet says was durable.
 func (l *Log) markDue() bool {
 	c := &l.com
-	return l.active != nil && c.lastCommit != 0 && c.written == l.seq && l.active.room(0) >= c.markSize()
+	return l.active != nil && c.lastCommit != 0 && c.written == l.seq
 }
 
-func (c *committer) markSize() int64 { return int64(alignPage(headSize + align8(len(c.list)))) }
-
 // writeMark writes a frame without records and without sync: it says that the frame before it is durable, and repeats its
-// groups. It becomes durable by itself or with the next commit, and if it does not nothing is lost but this certainty.
+// groups. It becomes durable by itself or with the next commit, and if it does not nothing is lost but this certainty. Where
+// there is no room for it the segment is sealed, and its footer says the same.
 func (l *Log) writeMark() bool {
 	c, seg := &l.com, l.active
+	if seg.room(len(c.list)) < int64(alignPage(headSize+align8(len(c.list)))) {
+		l.mu.Lock()
+		l.sealLocked(seg)
+		l.active = nil
+		l.mu.Unlock()
+		kick(l.keepKick)
+		return true
+	}
 	buf, n := openFrame(c.buf[:0], c.list)
 	c.buf = sealFrame(buf, 0, head{
 		gen: seg.gen, seq: l.seq + 1, synced: l.seq, off: uint32(seg.end), kind: frameMark,

@@ -22,6 +22,11 @@ func (w *world) settle() {
 	if w.l.markDue() {
 		w.l.writeMark()
 	}
+	for s := w.l.needsFooter(); s != nil; s = w.l.needsFooter() { // where there is no room for the mark
+		if err := w.l.writeFooter(s); err != nil {
+			w.failf("footer: %v", err)
+		}
+	}
 }
 
 // look opens a copy of a disk and returns the states replayed.

@@ -75,6 +75,8 @@ const (
 	listHardState = 2
 	listSnapshot  = 4
 	listDrop      = 8
+
+	listEntryMax = 10 + 10 + 1
 )
 
 var (

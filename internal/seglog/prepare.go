@@ -164,6 +164,7 @@ func (l *Log) prepareStep() bool {
 	} else {
 		l.mu.Unlock()
 	}
+	l.checkFree() // a fast writer makes many segments between two slow looks
 	return true
 }
 

@@ -72,10 +72,11 @@ func (r *frameReader) body(off int64, h head) ([]byte, bool) {
 	return p, checksum(p) == h.bodyCRC
 }
 
-// nextHead finds the first frame head of the generation at or after off whose sequence is at least seq.
+// nextHead finds the first frame head of the generation at or after off whose sequence is at least seq: of a frame, or of the
+// footer, whose sequence is that of the last frame.
 func (r *frameReader) nextHead(off int64, gen, seq uint64) (head, bool) {
 	for ; off < r.size; off += pageSize {
-		if h, _, ok := r.head(off, gen); ok && h.seq >= seq && (h.kind == frameData || h.kind == frameMark) {
+		if h, _, ok := r.head(off, gen); ok && h.seq >= seq && h.kind != frameHeader {
 			return h, true
 		}
 	}
@@ -215,8 +216,15 @@ func (sc *scanner) scan(s *segment, file vfs.File, off int64, limit uint64) {
 			sc.hole(s, sc.expect, durable)
 			break
 		}
-		sc.hole(s, sc.expect, next.seq-1)
 		off = int64(next.off)
+		if next.kind == frameFooter {
+			sc.hole(s, sc.expect, next.seq)
+			if _, list, ok := r.head(off, s.gen); ok && len(list) > 0 {
+				sc.checkList(list)
+			}
+			break
+		}
+		sc.hole(s, sc.expect, next.seq-1)
 	}
 	s.end, s.stable, s.lastSeq = off, off, sc.expect-1
 }

@@ -43,6 +43,7 @@ type segment struct {
 	tails      int    // entries above their group's snapshot
 	pins       int    // readers
 	runs       []*run // all runs written here, dead ones too while the segment lives
+	list       []byte // groups of the last frame, for the footer of a hot segment
 	footer     bool   // entry tables are on disk and no longer in memory
 	tablesStay bool   // the footer did not fit
 	stuck      bool   // holds something that can neither be moved nor dropped

@@ -116,7 +116,11 @@ func (l *Log) writeFooter(s *segment) error {
 	end := s.end
 	l.mu.Unlock()
 
-	buf, _ := openFrame(make([]byte, 0, s.tableEst+footerSpare), nil)
+	list := s.list
+	if end+int64(alignPage(s.tableEst+len(list)+2*headSize)) > s.size {
+		list = nil
+	}
+	buf, listLen := openFrame(make([]byte, 0, s.tableEst+len(list)+footerSpare), list)
 	at := make([][2]int, len(runs))
 	for i, r := range runs {
 		start := len(buf)
@@ -125,7 +129,7 @@ func (l *Log) writeFooter(s *segment) error {
 	}
 	buf = sealFrame(buf, 0, head{
 		gen: s.gen, seq: s.lastSeq, synced: s.lastSeq, off: uint32(end), kind: frameFooter,
-		records: uint32(len(runs)), stamp: l.o.Clock.Now().UnixNano(),
+		records: uint32(len(runs)), listLen: listLen, stamp: l.o.Clock.Now().UnixNano(),
 	})
 	if end+int64(len(buf)) > s.size {
 		l.log.Warn("entry tables do not fit behind the segment and stay in memory", "segment", segmentName(s.id))
@@ -148,7 +152,7 @@ func (l *Log) writeFooter(s *segment) error {
 	for i, r := range runs {
 		r.tabOff, r.tabLen, r.entries = end+int64(at[i][0]), at[i][1], nil
 	}
-	s.footer, l.changed = true, true
+	s.footer, s.list, l.changed = true, nil, true
 	return nil
 }
 
