@@ -66,7 +66,9 @@ func (l *Log) keepStep() bool {
 		return l.keep(l.writeFooter(s))
 	}
 	if s := l.unpinned(); s != nil {
-		return l.keep(l.recycle(s))
+		err := l.recycle(s)
+		l.checkFree() // the alarm must not outlast the lack of space by a slow look
+		return l.keep(err)
 	}
 	if now-l.kee.lastLook >= int64(slowTick) {
 		l.kee.lastLook = now
