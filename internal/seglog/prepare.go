@@ -77,9 +77,10 @@ func (l *Log) pickFree(need int64, kind segmentKind) *segment {
 }
 
 // pickable is the index of the pool's best segment: the one nearest to the size wanted now. When no more can be made, the
-// last one is kept for the rewriter, which alone can make room.
+// last one is kept for the rewriter, which can make room with it; unless nothing can be rewritten before groups have written
+// snapshots, for which the committer needs it.
 func (l *Log) pickable(need int64, kind segmentKind) int {
-	if kind == segmentHot && l.noSpace != "" && len(l.pool) <= 1 {
+	if kind == segmentHot && l.noSpace != "" && len(l.pool) <= 1 && l.rewritable() {
 		return -1
 	}
 	best := -1
@@ -89,6 +90,16 @@ func (l *Log) pickable(need int64, kind segmentKind) int {
 		}
 	}
 	return best
+}
+
+// rewritable tells whether rewriting or a checkpoint can free a segment now.
+func (l *Log) rewritable() bool {
+	for _, s := range l.segs {
+		if s.state == segSealed && !s.stuck && s.tails == 0 && 2*s.liveBytes < s.size {
+			return true
+		}
+	}
+	return len(l.kee.dead) > 0
 }
 
 func off(a, b int64) int64 { return max(a-b, b-a) }
