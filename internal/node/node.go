@@ -138,12 +138,13 @@ func (n *Node) openLog(o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("data folder %s: %w", s.DataDir, err)
 	}
+	mark := s.DiskFreeLimit(usage.Total, o.Memory.Bytes)
 	n.seglog, err = seglog.Open(n.fs, dir, seglog.Options{
 		SegmentMin: int64(s.Storage.SegmentMin), SegmentMax: int64(s.Storage.SegmentMax),
 		FrameMax:        int(s.Storage.CommitMax),
 		CheckpointBytes: int64(s.Storage.CheckpointBytes), CheckpointEvery: s.Storage.CheckpointInterval,
 		HangLimit: s.Storage.HangLimit,
-		FreeMark:  s.DiskFreeLimit(usage.Total, o.Memory.Bytes),
+		FreeMark:  mark,
 		Clock:     n.clock, Logger: n.log.With("room", "seglog"),
 		Events: seglog.Events{
 			NeedSnapshot: func(ids []seglog.GroupID) { n.groups.NeedSnapshots(ids) },
@@ -165,6 +166,9 @@ func (n *Node) openLog(o Options) (err error) {
 	n.queues = queuehost.New(queuehost.Options{
 		Log: n.seglog, Node: n.groups, Clock: n.clock, Logger: n.log.With("room", "queuehost"),
 		TailCache: int64(s.Storage.TailCache),
+		// What publishers have in flight when the alarm comes must still fit on
+		// the disk: acknowledgements behind it in the log are what frees space.
+		NodeCredit: nodeCredit(mark), ConnectionCredit: nodeCredit(mark) / 64,
 	})
 	n.catalog = catalog.New()
 	n.commands = n.groups.NewSimpleGroup(catalogGroup, n.catalog)
@@ -176,6 +180,13 @@ func (n *Node) openLog(o Options) (err error) {
 	n.queues.SetOwner(n.broker)
 	n.ready.Store(n.broker)
 	return nil
+}
+
+// nodeCredit is how many bytes all publishers together may have in flight
+// towards queues, on a disk with that mark.
+func nodeCredit(mark uint64) int64 {
+	const most, least = 256 << 20, 1 << 20
+	return int64(max(min(mark/2, most), least))
 }
 
 // replay reads the log into the catalog and the queues. A catalog that lost

@@ -1,0 +1,84 @@
+package node
+
+import (
+	"bytes"
+	"sync/atomic"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"holdfast/internal/config"
+)
+
+// T49: a disk that fills up blocks who publishes, not who consumes; when the
+// queue has been drained publishing goes on, and nothing is lost.
+func TestDiskAlarm(t *testing.T) {
+	p := newPlace(t)
+	n := p.run(t, func(s *config.Settings) { s.DiskFreeLimitAbsolute = 2 * config.MiB })
+	p.disk.SetCapacity(p.disk.Used() + 6<<20)
+	publisher, consumer := dial(t, n), dial(t, n)
+	blocked := publisher.NotifyBlocked(make(chan amqp.Blocking, 10))
+	consumerBlocked := consumer.NotifyBlocked(make(chan amqp.Blocking, 10))
+	ch := must(publisher.Channel())(t)
+	if err := ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	must(ch.QueueDeclare("q", true, false, false, false, nil))(t)
+
+	var stop atomic.Bool
+	body := bytes.Repeat([]byte("x"), 8<<10)
+	sent := make(chan []*amqp.DeferredConfirmation)
+	go func() {
+		var all []*amqp.DeferredConfirmation
+		for !stop.Load() {
+			w, err := ch.PublishWithDeferredConfirm("", "q", false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: body})
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			all = append(all, w)
+		}
+		sent <- all
+	}()
+	if b := <-blocked; !b.Active || b.Reason != "low on disk" {
+		t.Fatalf("the publisher was told %+v", b)
+	}
+	if alarms := n.Broker().Alarms(); len(alarms) != 1 || alarms[0].Kind != "disk" {
+		t.Errorf("alarms %+v", alarms)
+	}
+	stop.Store(true)
+
+	from := must(consumer.Channel())(t)
+	if err := from.Qos(100, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries := must(from.Consume("q", "", false, false, false, false, nil))(t)
+	received, all := 0, []*amqp.DeferredConfirmation(nil)
+	unblocked := false
+	for all == nil || received < len(all) || !unblocked {
+		select {
+		case d := <-deliveries:
+			received++
+			if err := d.Ack(false); err != nil {
+				t.Fatal(err)
+			}
+		case all = <-sent:
+		case b := <-blocked:
+			unblocked = !b.Active
+		}
+	}
+	for i, w := range all {
+		if !w.Wait() {
+			t.Fatalf("publish %d was nacked", i)
+		}
+	}
+	if received != len(all) {
+		t.Errorf("received %d of %d", received, len(all))
+	}
+	select {
+	case b := <-consumerBlocked:
+		t.Errorf("a connection that only consumes was told %+v", b)
+	default:
+	}
+	send(t, ch, "q", amqp.Persistent, "afterwards")
+}
