@@ -101,7 +101,7 @@ type recordRef struct {
 
 func (r recordRef) record() *Record { return &r.b.Records[r.i] }
 
-// quantum is what a group may add to a frame per turn.
+// quantum is what a group may add to a frame per turn; never more than an eighth of a frame.
 const quantum = 32 << 10
 
 // put queues the records of a batch.
@@ -140,15 +140,15 @@ func (q *fairQueue) empty() bool { return len(q.ring) == 0 }
 
 // take moves records worth up to limit bytes to dst; at least one.
 func (q *fairQueue) take(dst []recordRef, limit int) []recordRef {
-	total := 0
+	total, share := 0, min(quantum, limit/8)
 	for len(q.ring) > 0 {
 		g := q.ring[0]
-		g.deficit += quantum
+		g.deficit += share
 		for g.next < len(g.recs) {
 			size, _ := recordSize(g.recs[g.next].record())
 			size = align8(size)
 			if len(dst) > 0 && total+size > limit {
-				g.deficit -= quantum // its turn comes first in the next frame
+				g.deficit -= share // its turn comes first in the next frame
 				return dst
 			}
 			if size > g.deficit && len(q.ring) > 1 {

@@ -265,7 +265,7 @@ func (l *Log) closeFiles() {
 	}
 }
 
-// Clean tells whether the last stop wrote the clean mark and nothing was written after it.
+// Clean tells whether the last stop wrote the clean mark and nothing was written after it, or nothing was ever written.
 func (l *Log) Clean() bool { return l.clean }
 
 // Quarantined lists the groups hit by corruption, in order of id. A hit with group 0 says that any group the log holds no

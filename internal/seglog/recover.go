@@ -70,7 +70,8 @@ func (l *Log) open() error {
 	if err := rc.loadPlaces(); err != nil {
 		return err
 	}
-	l.clean = ckpt != nil && ckpt.clean && !older && rc.sc.frames == 0 && len(rc.sc.holes) == 0 && len(rc.chain) == 0
+	quiet := rc.sc.frames == 0 && len(rc.sc.holes) == 0 && len(rc.chain) == 0
+	l.clean = quiet && !older && (ckpt == nil && len(rc.cold) == 0 || ckpt != nil && ckpt.clean)
 	return rc.finish()
 }
 
