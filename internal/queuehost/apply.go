@@ -42,6 +42,7 @@ func (h *host) settlePublishes(e *replica.Entry, p *pack) {
 	for _, r := range p.runs {
 		ps := p.from.publishes[r.from:r.to]
 		waits(&h.lane.wait, ps, func(w *wait) {
+			w.applied()
 			if !r.inLog {
 				w.settle(Accepted)
 				return
@@ -141,6 +142,7 @@ func (h *host) releasedMessages(ef *queue.Effect) {
 // deliver makes the deliveries of one effect. Bodies are fetched, or pinned in
 // the log, right away: the release of the same messages may follow.
 func (h *host) deliver(p *pack, ef *queue.Effect) {
+	invariant.Pass("queuehost", "delivery handed out")
 	c := h.consumers[ef.Consumer]
 	if c == nil {
 		invariant.Failf("queue %d delivers to consumer %d, which is not there", h.def.ID, ef.Consumer)

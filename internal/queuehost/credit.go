@@ -10,6 +10,7 @@ import (
 // on. The queues' workers give it back.
 type Credit struct {
 	pool    *creditPool
+	inbox   atomic.Int64 // of used, what no queue has applied yet
 	used    atomic.Int64
 	waiting atomic.Bool // a Wait is registered; the pool's mutex guards the rest
 	wake    chan struct{}
@@ -29,6 +30,11 @@ type creditPool struct {
 // commits messages that nobody waits for, so that a publisher cannot starve it.
 const shareUnderPressure = 512 << 10
 
+// inboxLimit is what a connection may have in the inboxes of queues. It is
+// small: what lies there delays whoever comes behind it. The rest of the credit
+// is for what waits for the disk.
+const inboxLimit = 512 << 10
+
 // overhead is what a message costs in memory beside its bytes.
 const overhead = 256
 
@@ -45,7 +51,7 @@ func (c *Credit) Enough() bool {
 	if c.pool.used.Load() >= c.pool.node {
 		limit = min(limit, shareUnderPressure)
 	}
-	return c.used.Load() < limit
+	return c.used.Load() < limit && c.inbox.Load() < inboxLimit
 }
 
 // InFlight returns the bytes charged and not given back.
@@ -96,8 +102,15 @@ func (c *Credit) unregister() {
 }
 
 func (c *Credit) charge(n int64) {
+	c.inbox.Add(n)
 	c.used.Add(n)
 	c.pool.used.Add(n)
+}
+
+// applied says that a queue has taken n out of its inbox.
+func (c *Credit) applied(n int64) {
+	c.inbox.Add(-n)
+	c.look()
 }
 
 func (c *Credit) give(n int64) {
@@ -107,10 +120,15 @@ func (c *Credit) give(n int64) {
 	if left < p.node && left+n >= p.node {
 		p.wakeAll()
 	}
+	c.look()
+}
+
+// look ends a Wait if there is credit.
+func (c *Credit) look() {
 	if c.waiting.Load() && c.Enough() {
-		p.mu.Lock()
-		p.release(c)
-		p.mu.Unlock()
+		c.pool.mu.Lock()
+		c.pool.release(c)
+		c.pool.mu.Unlock()
 	}
 }
 

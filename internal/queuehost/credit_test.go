@@ -40,6 +40,7 @@ func TestCreditUnderPressure(t *testing.T) {
 		for i := range cs {
 			cs[i] = &Credit{pool: p}
 			cs[i].charge(1 << 20)
+			cs[i].applied(1 << 20)
 			go func() { let[i] = cs[i].Wait(nil) }()
 		}
 		fresh := &Credit{pool: p}
@@ -56,6 +57,18 @@ func TestCreditUnderPressure(t *testing.T) {
 			want(t, "let go", let[i], true)
 		}
 	})
+}
+
+// What lies in inboxes is bounded more tightly than what waits for the disk.
+func TestCreditForInboxes(t *testing.T) {
+	c := &Credit{pool: newCreditPool(4<<20, 8<<20)}
+	c.charge(inboxLimit)
+	want(t, "in inboxes", c.Enough(), false)
+	c.applied(1)
+	want(t, "applied", c.Enough(), true)
+	c.applied(inboxLimit - 1)
+	c.give(inboxLimit)
+	want(t, "in flight", []int64{c.InFlight(), c.inbox.Load()}, []int64{0, 0})
 }
 
 // A publisher without confirms is held back by the disk, and goes on when it has caught up.
@@ -80,7 +93,7 @@ func TestCreditIsGivenBackWhenOnDisk(t *testing.T) {
 	h.Seal(false, false, func(uint64, error) {})
 	put(h, true)
 	r.step()
-	want(t, "in flight", c.InFlight(), int64(0))
+	want(t, "in flight", []int64{c.InFlight(), c.inbox.Load()}, []int64{0, 0})
 }
 
 func TestWindow(t *testing.T) {

@@ -3,6 +3,7 @@ package queuehost
 import (
 	"sync/atomic"
 
+	"holdfast/internal/invariant"
 	"holdfast/internal/queue"
 	"holdfast/internal/seglog"
 )
@@ -25,6 +26,7 @@ func (h *Handle) Def() QueueDef { return h.host.def }
 
 // Publish hands in messages, in this order. The slice is free after the call.
 func (h *Handle) Publish(ps []Publish) {
+	invariant.Pass("queuehost", "publish put")
 	if len(ps) == 0 {
 		return
 	}
@@ -103,10 +105,11 @@ func (h *Handle) Detach(id queue.ConsumerID, done func()) {
 // Settle ends the checkouts of a consumer's deliveries. Ids that are not
 // checked out are ignored. The slice is free after the call.
 func (h *Handle) Settle(id queue.ConsumerID, ranges []queue.Range, how queue.Settlement) {
+	invariant.Pass("queuehost", "settlement put")
 	if len(ranges) == 0 {
 		return
 	}
-	b := h.in.lock()
+	b := h.in.lockUrgent()
 	for _, r := range ranges {
 		b.settle(id, r, how)
 	}
@@ -116,7 +119,9 @@ func (h *Handle) Settle(id queue.ConsumerID, ranges []queue.Range, how queue.Set
 // Credit grants a consumer n more deliveries. With drain, what is left of the
 // credit after that comes back at once as Consumer.Drained.
 func (h *Handle) Credit(id queue.ConsumerID, n uint32, drain bool) {
-	h.put(op{kind: opCredit, consumer: id, n: n, flag: drain})
+	b := h.in.lockUrgent()
+	b.ops = append(b.ops, op{kind: opCredit, consumer: id, n: n, flag: drain})
+	h.release()
 }
 
 // Purge removes the ready messages and says how many.

@@ -38,6 +38,9 @@ type host struct {
 	items      bool // something of the queue's may be in the log: releases have to be told
 
 	// What was taken from the inbox, and how far it is packed.
+	urgent          *batch
+	nextUrgent      int
+	deferred        bool // the op at nextOp has to see the machine as the last entry left it
 	taken           *batch
 	nextOp, nextPub int
 	packedOfRun     int // publishes of the op at nextOp that are packed

@@ -76,6 +76,7 @@ func TestFirstHandOutWaitsForTheDisk(t *testing.T) {
 	publish(h, nil, true, "a")
 	r.step()
 	publish(h, nil, false, "b")
+	r.step()
 	h.Credit(1, 0, true)
 	r.step()
 	want(t, "before the sync", s.events, []string{"attached"})
@@ -132,14 +133,14 @@ func TestEntriesAreBounded(t *testing.T) {
 	}
 	r.queue(7).Publish(ps)
 	r.settle()
-	want(t, "entries", len(r.log.records), 3)
+	want(t, "entries", len(r.log.records), 10)
 	want(t, "ready", r.queue(7).Stats().Ready, uint64(10000))
 	for i := range ps {
 		ps[i].Message.Head = make([]byte, 1<<10)
 	}
 	r.queue(7).Publish(ps[:1000])
 	r.settle()
-	want(t, "entries", len(r.log.records), 3+4)
+	want(t, "entries", len(r.log.records), 10+4)
 	n := uint64(0)
 	for _, o := range tk.got {
 		n += o.last - o.first + 1
@@ -255,6 +256,63 @@ func TestAcksOneByOneAreOneCommand(t *testing.T) {
 		t.Fatalf("%d commands, %v", len(cmds), err)
 	}
 	want(t, "unacked", h.Stats().Unacked, uint64(0))
+}
+
+// A consumer does not wait behind a publisher that is faster than it: acks go first.
+func TestSettlementsOvertakePublishes(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	s := &sink{}
+	c := h.Attach(unlimited(1), s, func(queue.ConsumerID, error) {})
+	publish(h, nil, false, "a", "b")
+	r.step()
+	for range 5 {
+		h.Publish(make([]Publish, maxMessages))
+	}
+	r.node.Shard(0).Step()
+	h.Settle(c, ids(1, 1), queue.Ack)
+	r.node.Shard(0).Step()
+	want(t, "deliveries", s.bodies(), []string{"a", "b"})
+	r.step()
+	want(t, "published", h.Stats().Published, uint64(2+5*maxMessages))
+}
+
+// What has to see the machine as it is has its turn though acks never stop.
+func TestAcksDoNotStarveOthers(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	c := h.Attach(unlimited(0), &sink{}, func(queue.ConsumerID, error) {})
+	publish(h, nil, false, "1", "2", "3", "4", "5")
+	r.step()
+	answered := false
+	h.Explain(func(Explanation) { answered = true })
+	detached := false
+	for i := range uint64(3) {
+		h.Settle(c, ids(i+1, i+1), queue.Ack)
+		r.node.Shard(0).Step()
+	}
+	want(t, "explained", answered, true)
+	h.Seal(false, false, func(uint64, error) {})
+	h.Settle(c, ids(4, 4), queue.Ack)
+	h.Detach(c, func() { detached = true })
+	r.step()
+	want(t, "detached", detached, true)
+	st := h.Stats()
+	want(t, "the ack came before the detach", []uint64{st.Ready, st.Acked}, []uint64{1, 4})
+}
+
+// Credit given right behind an Attach is not lost, though credit goes first.
+func TestCreditBehindAttach(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	s := &sink{}
+	publish(h, nil, false, "a", "b", "c")
+	c := h.Attach(ConsumerSpec{}, s, func(queue.ConsumerID, error) {})
+	h.Credit(c, 1, false)
+	h.Credit(c, 5, true)
+	r.step()
+	want(t, "deliveries", s.bodies(), []string{"a", "b", "c"})
+	want(t, "drained", s.drained, []uint32{3})
 }
 
 func TestWakeAndDrain(t *testing.T) {

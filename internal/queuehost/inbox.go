@@ -8,9 +8,15 @@ import (
 
 // inbox is where commands for one queue wait for its worker. Putting costs one
 // lock a call; the worker takes all at once.
+//
+// Settlements and credit have a line of their own, which goes first: a consumer
+// must not wait behind the bodies of a publisher that is faster than it. Nothing
+// is lost by it: a settlement names deliveries that were made, and credit for a
+// consumer that is still in the other line is put behind it.
 type inbox struct {
-	mu sync.Mutex
-	b  *batch // nil when empty: an idle queue holds no memory for it
+	mu     sync.Mutex
+	b      *batch // nil when empty: an idle queue holds no memory for it
+	urgent *batch // settlements and credit; nil when empty
 }
 
 // batch is commands in the order in which they came: ops, and for a run of
@@ -81,13 +87,38 @@ func (in *inbox) lock() *batch {
 	return in.b
 }
 
-// take returns everything that waits, or nil.
+// lockUrgent does the same for the line that goes first.
+func (in *inbox) lockUrgent() *batch {
+	in.mu.Lock()
+	if in.urgent == nil {
+		in.urgent = batches.Get().(*batch)
+	}
+	return in.urgent
+}
+
+// take returns everything that waits in the ordinary line, or nil.
 func (in *inbox) take() *batch {
 	in.mu.Lock()
 	b := in.b
 	in.b = nil
 	in.mu.Unlock()
 	return b
+}
+
+// takeUrgent returns everything that waits in the line that goes first, or nil.
+func (in *inbox) takeUrgent() *batch {
+	in.mu.Lock()
+	b := in.urgent
+	in.urgent = nil
+	in.mu.Unlock()
+	return b
+}
+
+// waiting reports whether anything waits.
+func (in *inbox) waiting() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.b != nil || in.urgent != nil
 }
 
 // recycle gives a batch back that nothing refers to any more.

@@ -1,5 +1,7 @@
 package queuehost
 
+import "holdfast/internal/invariant"
+
 // wait is publishes that have the same fate: their outcome, or their credit,
 // comes at one time. It covers neighbours with consecutive sequence numbers.
 type wait struct {
@@ -35,8 +37,16 @@ func (w *wait) settle(o Outcome) {
 
 func (w *wait) tell(o Outcome) {
 	if w.ticket != nil {
+		invariant.Pass("queuehost", "publish settled")
 		w.ticket.Settled(w.first, w.last, o)
 		w.ticket = nil
+	}
+}
+
+// applied says that the queue has taken the publishes out of its inbox.
+func (w *wait) applied() {
+	if w.credit != nil {
+		w.credit.applied(w.cost)
 	}
 }
 
@@ -57,7 +67,10 @@ func (h *host) publishRefused() Outcome {
 
 // settleAll answers publishes that did not get into the queue.
 func settleAll(ps []Publish, o Outcome) {
-	waits(new(wait), ps, func(w *wait) { w.settle(o) })
+	waits(new(wait), ps, func(w *wait) {
+		w.applied()
+		w.settle(o)
+	})
 }
 
 // waits calls fn for publishes, joined in w as far as they go together.

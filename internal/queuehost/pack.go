@@ -1,6 +1,7 @@
 package queuehost
 
 import (
+	"holdfast/internal/invariant"
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
 )
@@ -45,15 +46,16 @@ const (
 	followup             // with the next entry, which has to know what this one did
 )
 
+// maxMessages is how many messages an entry has at most. More would save
+// nothing, and delay who comes after them.
+const maxMessages = 1024
+
 // Pack implements replica.Host.
 func (h *host) Pack(e *replica.Entry) (more bool) {
-	left := h.taken != nil // of an earlier take: the inbox may have filled since
-	if !left {
+	carried := h.taken != nil
+	if !carried {
 		h.taken = h.handle.in.take()
 		h.nextOp, h.nextPub, h.packedOfRun, h.chunksOfBig = 0, 0, 0, 0
-	}
-	if h.taken == nil && !h.mustRecoverNow() {
-		return false
 	}
 	p := h.lane.newPack()
 	if h.m != nil {
@@ -62,19 +64,21 @@ func (h *host) Pack(e *replica.Entry) (more bool) {
 		h.begin(p)
 	}
 	preface := len(p.cmds)
-	how := next
-	if h.taken != nil {
-		for h.nextOp < len(h.taken.ops) && how == next {
-			how = h.packOp(e, p, preface)
-		}
-		if h.nextOp == len(h.taken.ops) {
-			p.done, h.taken = h.taken, nil
-		}
+	if h.deferred {
+		// It has waited for its turn; those that go first would make it wait
+		// again, and for ever if they do not stop.
+		h.packOp(e, p, preface)
+		h.deferred = false
+	}
+	if h.packUrgent(p) {
+		h.packTaken(e, p, preface)
 	}
 	if len(p.cmds) == preface && !h.mustRecoverNow() {
 		p.cmds = p.cmds[:0] // nothing asks for them
 	}
-	more = left || h.taken != nil
+	// What came while a batch was carried over from the last round has not woken
+	// the group: it was awake.
+	more = h.taken != nil || h.urgent != nil || carried && h.handle.in.waiting()
 	if len(p.cmds) == 0 {
 		if p.done != nil {
 			p.done.recycle()
@@ -84,6 +88,51 @@ func (h *host) Pack(e *replica.Entry) (more bool) {
 	}
 	h.seal(e, p)
 	return more
+}
+
+// packTaken packs what was taken from the ordinary line, as far as it goes.
+func (h *host) packTaken(e *replica.Entry, p *pack, preface int) {
+	if h.taken == nil {
+		return
+	}
+	for h.nextOp < len(h.taken.ops) {
+		if how := h.packOp(e, p, preface); how != next {
+			h.deferred = how == followup
+			return
+		}
+	}
+	p.done, h.taken = h.taken, nil
+}
+
+// packUrgent packs settlements and credit. It reports whether there is room for more.
+func (h *host) packUrgent(p *pack) bool {
+	if h.urgent == nil {
+		h.urgent, h.nextUrgent = h.handle.in.takeUrgent(), 0
+	}
+	if h.urgent == nil {
+		return true
+	}
+	for ; h.nextUrgent < len(h.urgent.ops); h.nextUrgent++ {
+		if len(p.cmds) >= replica.MaxEntryCommands {
+			return false
+		}
+		switch o := &h.urgent.ops[h.nextUrgent]; {
+		case h.m == nil:
+		case o.kind == opSettle:
+			h.packSettle(p, o)
+		case h.consumers[o.consumer] == nil:
+			h.handle.put(*o) // its Attach is still in the other line, or it has left
+		default:
+			packCredit(p, o)
+		}
+	}
+	h.urgent.recycle()
+	h.urgent = nil
+	return true
+}
+
+func packCredit(p *pack, o *op) {
+	p.cmds = append(p.cmds, queue.Command{Kind: queue.Credit, Consumer: o.consumer, Credit: o.n, Drain: o.flag})
 }
 
 // begin puts the commands that have to come first into the entry.
@@ -170,10 +219,10 @@ func (h *host) packCommand(e *replica.Entry, p *pack, o *op, behind bool) step {
 			return next
 		}
 		p.ask(queue.Command{Kind: queue.Detach, Consumer: o.consumer}, o.call)
-	case opSettle:
-		h.packSettle(p, o)
 	case opCredit:
-		p.cmds = append(p.cmds, queue.Command{Kind: queue.Credit, Consumer: o.consumer, Credit: o.n, Drain: o.flag})
+		if h.consumers[o.consumer] != nil {
+			packCredit(p, o)
+		}
 	case opPurge:
 		if p.ready <= 0 && !behind {
 			o.call.counted(0, nil)
@@ -268,6 +317,7 @@ func (h *host) packSettle(p *pack, o *op) {
 
 // packPublishes packs as many of a run of publishes as the entry takes.
 func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
+	invariant.Pass("queuehost", "publish packed")
 	if h.m == nil || h.refusal() != nil {
 		ps := h.taken.publishes[h.nextPub : h.nextPub+int(o.n)-h.packedOfRun]
 		settleAll(ps, h.publishRefused())
@@ -276,7 +326,7 @@ func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
 		return next
 	}
 	for h.packedOfRun < int(o.n) {
-		if p.messages >= replica.MaxEntryCommands || p.bytes >= replica.MaxEntryBytes ||
+		if p.messages >= maxMessages || p.bytes >= replica.MaxEntryBytes ||
 			len(p.cmds) >= replica.MaxEntryCommands {
 			return full
 		}
@@ -307,7 +357,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int) {
 		if len(m.Message.Chunks) > 0 || (h.logged && m.Persistent) != persistent {
 			break
 		}
-		if to > from && (p.bytes+bytes >= replica.MaxEntryBytes || p.messages+to-from >= replica.MaxEntryCommands) {
+		if to > from && (p.bytes+bytes >= replica.MaxEntryBytes || p.messages+to-from >= maxMessages) {
 			break
 		}
 		h.keep(e, n, m.Message.Head, r.inLog)

@@ -50,14 +50,14 @@ func (h *host) Live(dst []seglog.Range) ([]seglog.Range, bool) {
 // changes anything that somebody could see or that a later stop would hide.
 func (h *host) Recover(clean bool) bool {
 	if !h.claimed || h.m == nil || h.m.Applied() == 0 {
-		return h.handle.waiting()
+		return h.handle.in.waiting()
 	}
 	h.recover, h.clean = true, clean
 	h.items = true
 	h.persistent = h.m.Ready()+h.m.Unacked() > 0
 	h.configure = false // the entries begin with it
 	h.count(nil)
-	return h.mustRecoverNow() || h.handle.waiting()
+	return h.mustRecoverNow() || h.handle.in.waiting()
 }
 
 // mustRecoverNow reports whether the Recover command cannot wait for another
@@ -69,11 +69,4 @@ func (h *host) mustRecoverNow() bool {
 	}
 	return h.m.Ready() > 0 || h.m.Unacked() > 0 || h.m.Consumers() > 0 || h.m.HandedOut() ||
 		h.m.Next(queue.ChunkLane).Ordinal() > 1
-}
-
-// waiting reports whether commands are in the inbox.
-func (h *Handle) waiting() bool {
-	h.in.mu.Lock()
-	defer h.in.mu.Unlock()
-	return h.in.b != nil
 }
