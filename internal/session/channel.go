@@ -23,7 +23,7 @@ type channel struct {
 
 	busy  atomic.Bool // a worker owns the channel; set by the reader, cleared by the worker
 	gone  atomic.Bool // no longer in the connection's table
-	dirty bool        // in the reader's list of channels to flush
+	dirty bool        // the reader's, not the owner's: in its list of channels to flush
 	ended bool        // closed or failed: nothing more is carried out
 
 	content   content // the publish whose content is coming in
@@ -270,7 +270,7 @@ func (ch *channel) noteConfirms() {
 // touch puts the channel into the reader's list of channels to flush. A worker
 // flushes by itself.
 func (ch *channel) touch() {
-	if !ch.dirty && !ch.busy.Load() {
+	if !ch.busy.Load() && !ch.dirty {
 		ch.dirty = true
 		ch.conn.dirty = append(ch.conn.dirty, ch)
 	}
@@ -292,18 +292,26 @@ func (ch *channel) fail(err *amqperr.Error) {
 		defer ch.conn.workers.Done()
 		ch.letGo()
 		ch.awaitConfirms()
-		ch.mu.Lock()
-		defer ch.mu.Unlock()
-		if ch.state == channelClosed {
-			ch.conn.out.methodOn(itemLast, ch, ch.number, &wire.ChannelCloseOk{})
+		if !ch.tellFailed(err) { // the client was faster
 			ch.conn.forget(ch)
-			return
+			ch.conn.out.methodOn(itemLast, ch, ch.number, &wire.ChannelCloseOk{})
 		}
-		ch.state = channelFailed
-		ch.conn.out.methodOn(itemLast, ch, ch.number, &wire.ChannelClose{
-			ReplyCode: err.Code, ReplyText: err.Text, ClassID: err.Class, MethodID: err.Method,
-		})
 	}()
+}
+
+// tellFailed sends channel.close; false: the client has closed the channel
+// itself meanwhile.
+func (ch *channel) tellFailed(err *amqperr.Error) bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.state == channelClosed {
+		return false
+	}
+	ch.state = channelFailed
+	ch.conn.out.methodOn(itemLast, ch, ch.number, &wire.ChannelClose{
+		ReplyCode: err.Code, ReplyText: err.Text, ClassID: err.Class, MethodID: err.Method,
+	})
+	return true
 }
 
 // close answers channel.close: when what the channel held is back in its queues.

@@ -67,6 +67,7 @@ func (c *confirms) add(queues []uint32) {
 
 // Settled notes the answer of one queue.
 func (c *confirms) Settled(first, last uint64, o broker.Outcome) {
+	invariant.Pass("session", "confirm due")
 	c.mu.Lock()
 	for seq := first; seq <= last; seq++ {
 		if seq < c.base || seq-c.base >= uint64(len(c.states)-c.off) {

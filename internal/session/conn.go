@@ -65,8 +65,8 @@ type conn struct {
 	workers    sync.WaitGroup // goroutines of channels
 	writerDone chan struct{}
 
-	pulse         clock.Timer
-	reading       atomic.Bool // the reader waits for the client
+	pulse         clock.Timer // under mu
+	waiting       atomic.Bool // the reader waits, and not for the client
 	writing       atomic.Bool // the writer waits for the client
 	receivedBytes atomic.Uint64
 	sentBytes     atomic.Uint64
@@ -104,7 +104,6 @@ func (c *conn) run() {
 	}()
 	if c.handshake() {
 		c.log.Info("connection opened", "vhost", c.vhost, "user", c.user.Name)
-		c.startPulse()
 		c.serve()
 		c.log.Info("connection closed", "vhost", c.vhost, "user", c.user.Name)
 	}
@@ -147,7 +146,11 @@ func (c *conn) serve() {
 			c.letGo()
 			return
 		}
-		c.waitFor(c.block.held()) // the alarm may have come while it was read
+		if held := c.block.held(); held != nil { // the alarm came meanwhile
+			c.waiting.Store(true)
+			c.waitFor(held)
+			c.waiting.Store(false)
+		}
 	}
 }
 
@@ -172,9 +175,7 @@ func (c *conn) takeIn() error {
 
 // fill reads more from the client.
 func (c *conn) fill() error {
-	c.reading.Store(true)
 	n, err := c.slab.fill(c.socket)
-	c.reading.Store(false)
 	c.receivedBytes.Add(uint64(n))
 	if n > 0 {
 		return nil
@@ -189,6 +190,11 @@ func (c *conn) fill() error {
 // owed to it, and no alarm holds it back. It returns false if the connection is
 // to end.
 func (c *conn) waitForRoom() bool {
+	if c.credit.Enough() && c.out.full() == nil && c.block.held() == nil {
+		return !c.stopping()
+	}
+	c.waiting.Store(true)
+	defer c.waiting.Store(false)
 	if !c.credit.Wait(c.stop) {
 		return false
 	}
@@ -283,6 +289,8 @@ func (c *conn) goodbye(why error) {
 	errors.As(why, &e)
 	c.log.Error("connection error", "error", e.Text, "class", e.Class, "method", e.Method)
 	c.halt()
+	timer := c.server.clock.AfterFunc(c.server.options.CloseTimeout, func() { c.socket.Close() })
+	defer timer.Stop()
 	c.out.method(nil, &wire.ConnectionClose{ReplyCode: e.Code, ReplyText: e.Text, ClassID: e.Class, MethodID: e.Method})
 	c.letGo()
 	c.awaitCloseOk()
@@ -290,8 +298,6 @@ func (c *conn) goodbye(why error) {
 
 // awaitCloseOk drops what comes until the client has answered connection.close.
 func (c *conn) awaitCloseOk() {
-	timer := c.server.clock.AfterFunc(c.server.options.CloseTimeout, func() { c.socket.Close() })
-	defer timer.Stop()
 	c.socket.SetReadDeadline(time.Time{})
 	var answer wire.Method
 	for waiting := true; waiting; {
@@ -357,9 +363,7 @@ func (c *conn) linger() {
 // finish ends what is left of the connection.
 func (c *conn) finish() {
 	c.halt()
-	if c.pulse != nil {
-		c.pulse.Stop()
-	}
+	c.stopPulse()
 	c.out.close()
 	c.socket.Close()
 	<-c.writerDone

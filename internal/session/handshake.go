@@ -205,6 +205,7 @@ func (c *conn) open() error {
 	c.broker = registered
 	c.credit = registered.Credit()
 	c.opened.Store(true)
+	c.startPulse()
 	c.out.method(nil, &wire.ConnectionOpenOk{})
 	return nil
 }

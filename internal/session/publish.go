@@ -5,6 +5,7 @@ import (
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/broker"
+	"holdfast/internal/invariant"
 	"holdfast/internal/message"
 	"holdfast/internal/wire"
 )
@@ -152,6 +153,7 @@ func (ch *channel) complete() *amqperr.Error {
 	c := &ch.content
 	c.stage = contentNone
 	m := c.builder.Message()
+	invariant.Pass("session", "publish complete")
 	if ch.tx != nil {
 		return ch.tx.publish(ch, m, c.mandatory)
 	}

@@ -14,18 +14,30 @@ type heart struct {
 // beatsUntilGone is how many half intervals make two intervals.
 const beatsUntilGone = 4
 
-// startPulse starts the heartbeats that were agreed on.
+// startPulse starts the heartbeats that were agreed on, stopPulse ends them.
 func (c *conn) startPulse() {
 	if c.heartbeat == 0 {
 		return
 	}
 	every := max(c.heartbeat/2, 500*time.Millisecond)
 	var h heart
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.pulse = c.server.clock.AfterFunc(every, func() {
 		if c.beat(&h) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			c.pulse.Reset(every)
 		}
 	})
+}
+
+func (c *conn) stopPulse() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pulse != nil {
+		c.pulse.Stop()
+	}
 }
 
 // beat runs every half interval; false: the connection has ended.
@@ -36,7 +48,7 @@ func (c *conn) beat(h *heart) bool {
 	sent, received := c.sentBytes.Load(), c.receivedBytes.Load()
 	if received != h.received {
 		h.silent = 0
-	} else if c.reading.Load() || c.writing.Load() {
+	} else if !c.waiting.Load() || c.writing.Load() {
 		h.silent++
 	}
 	if h.silent >= beatsUntilGone {

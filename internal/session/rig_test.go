@@ -119,3 +119,13 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 	})
 	return r
 }
+
+// addUser and allowAll are the commands for a user who may log in from anywhere,
+// with guest's password.
+func addUser(name string) []byte {
+	return catalog.AddUser(catalog.User{Name: name, Hash: auth.HashPassword("guest"), Algorithm: auth.Algorithm})
+}
+
+func allowAll(name string) []byte {
+	return catalog.SetPermissions(catalog.Permission{User: name, VHost: "/", Configure: ".*", Write: ".*", Read: ".*"})
+}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"holdfast/internal/broker"
+	"holdfast/internal/invariant"
 	"holdfast/internal/message"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/wire"
@@ -179,6 +180,7 @@ func (w *writer) confirms(list []*channel) {
 
 // message encodes a delivery or the answer of basic.get.
 func (w *writer) message(it *item) {
+	invariant.Pass("session", "delivery written")
 	ch, h, d := it.ch, it.holder, &it.delivery
 	m, load := d.Message, d.Load
 	if load != nil {
