@@ -6,6 +6,7 @@ import (
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
+	"holdfast/internal/invariant"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
 	"holdfast/internal/wire"
@@ -93,6 +94,7 @@ func (c *Conn) Publisher() *Publisher {
 // 403 for an internal one), user_id (406), CC and BCC headers. The arguments
 // are borrowed; what the route says of the properties borrows from them.
 func (p *Publisher) Route(exchange, key []byte, properties wire.Properties) (Route, *amqperr.Error) {
+	invariant.Pass("broker", "route asked for")
 	if v := p.c.b.view(); v != p.view {
 		p.renew(v)
 	}
@@ -340,6 +342,7 @@ func (p *Publisher) Flush() {
 		p.published, p.routed, p.dropped = 0, 0, 0
 	}
 	for i, s := range p.dirty {
+		invariant.Pass("broker", "flushed")
 		s.handle.Publish(s.publishes)
 		clear(s.publishes) // the messages belong to the queue now
 		s.publishes = s.publishes[:0]

@@ -106,6 +106,7 @@ func (b *Builder) Write(p []byte) {
 
 // Message ends the message, whose body must be complete, and returns it.
 func (b *Builder) Message() Message {
+	invariant.Pass("message", "built")
 	if !b.begun || b.left != 0 {
 		invariant.Failf("message: ended with %d bytes of body missing", b.left)
 	}

@@ -12,6 +12,7 @@ type upload struct {
 // enqueue puts a block of messages at the end of its lane. The numbers are given out
 // in any case: whoever packed the entry has mapped bodies with them.
 func (m *Machine) enqueue(c *Command, fx *Effects) {
+	invariant.Pass("queue", "enqueue applied")
 	l := m.lane(c.Lane)
 	if c.Count == 0 || c.Chunks > 0 && c.Count != 1 || uint64(c.Count) > MaxOrdinal-l.given {
 		invariant.Failf("queue: enqueue of %d messages with %d chunks in lane %d", c.Count, c.Chunks, c.Lane)

@@ -1,7 +1,10 @@
 package queue
 
+import "holdfast/internal/invariant"
+
 // settle ends checkouts.
 func (m *Machine) settle(c *Command, fx *Effects) {
+	invariant.Pass("queue", "settle applied")
 	con := m.consumer(c.Consumer)
 	if con == nil || con.session != c.Session {
 		return

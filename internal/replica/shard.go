@@ -206,6 +206,7 @@ func (s *Shard) append(r *round) {
 		return
 	}
 	r.appended = s.node.o.Clock.Mono()
+	invariant.Pass("replica", "round appended")
 	s.inLog = append(s.inLog, r)
 	s.stats.appended(len(r.batch.Records))
 	s.node.o.Log.Append(&r.batch)
@@ -224,6 +225,7 @@ func (s *Shard) apply() {
 
 // settle tells the groups of a round that its entries are on disk.
 func (s *Shard) settle(r *round, now int64) {
+	invariant.Pass("replica", "round stable")
 	// Mostly the oldest; a round may overtake one that has no group in common with it.
 	i := slices.Index(s.inLog, r)
 	if i < 0 {

@@ -3,6 +3,7 @@ package routing
 import (
 	"slices"
 
+	"holdfast/internal/invariant"
 	"holdfast/internal/routing/ordmap"
 	"holdfast/internal/wire"
 )
@@ -90,6 +91,7 @@ func (x Index) Unbind(e *ordmap.Edit, key string, args wire.Table, t Target) Ind
 // Match appends the targets that a message with this routing key is for, each once, in no particular order. headers is
 // called at most once, and only by a headers exchange; nil stands for no headers.
 func (x *Index) Match(dst []Target, key string, headers func() wire.Table) []Target {
+	invariant.Pass("routing", "matched")
 	start, sets := len(dst), 0
 	switch x.kind {
 	case Direct:

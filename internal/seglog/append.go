@@ -1,6 +1,10 @@
 package seglog
 
-import "sync"
+import (
+	"sync"
+
+	"holdfast/internal/invariant"
+)
 
 // inbox is where appends wait for the committer.
 type inbox struct {
@@ -30,6 +34,7 @@ const lazyBytes = 256 << 10
 // Append queues a batch. It never blocks. The log keeps references to Meta and Items until Stable. After a failure nothing
 // is kept and nothing is called.
 func (l *Log) Append(b *Batch) {
+	invariant.Pass("seglog", "batch queued")
 	b.p = pending{left: len(b.Records)}
 	for i := range b.Records {
 		size, items := recordSize(&b.Records[i])

@@ -354,6 +354,7 @@ func (l *Log) reportIfFree(b *Batch) {
 	l.in.queuedCount--
 	l.in.mu.Unlock()
 	if b.Stable != nil {
+		invariant.Pass("seglog", "batch stable")
 		b.Stable(b) // from here on the batch may be in use again
 	}
 	for _, next := range after {

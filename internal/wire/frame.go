@@ -1,6 +1,10 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"holdfast/internal/invariant"
+)
 
 // FrameType is the first octet of a frame.
 type FrameType uint8
@@ -83,6 +87,7 @@ func AppendHeartbeat(dst []byte) []byte {
 
 // AppendMethod appends a method frame.
 func AppendMethod(dst []byte, channel uint16, m Method) []byte {
+	invariant.Pass("wire", "method appended")
 	start := len(dst)
 	dst = AppendFrameHead(dst, FrameMethod, channel, 0)
 	dst = m.AppendTo(dst)
@@ -138,6 +143,7 @@ type ContentHeader struct {
 // ParseContentHeader reads the payload of a content header frame. Properties
 // of classes other than basic do not exist and are refused.
 func ParseContentHeader(b []byte) (ContentHeader, error) {
+	invariant.Pass("wire", "content header parsed")
 	if len(b) < 14 {
 		return ContentHeader{}, errShort
 	}
