@@ -108,10 +108,13 @@ func refusesAll(t *testing.T, n *Node) {
 			_, err := ch.QueueDeclare("bad", true, false, false, false, nil)
 			return err
 		},
-		"get":     func(ch *amqp.Channel) error { _, _, err := ch.Get("bad", true); return err },
-		"purge":   func(ch *amqp.Channel) error { _, err := ch.QueuePurge("bad", false); return err },
-		"delete":  func(ch *amqp.Channel) error { _, err := ch.QueueDelete("bad", false, false, false); return err },
-		"consume": func(ch *amqp.Channel) error { _, err := ch.Consume("bad", "", true, false, false, false, nil); return err },
+		"get":    func(ch *amqp.Channel) error { _, _, err := ch.Get("bad", true); return err },
+		"purge":  func(ch *amqp.Channel) error { _, err := ch.QueuePurge("bad", false); return err },
+		"delete": func(ch *amqp.Channel) error { _, err := ch.QueueDelete("bad", false, false, false); return err },
+		"consume": func(ch *amqp.Channel) error {
+			_, err := ch.Consume("bad", "", true, false, false, false, nil)
+			return err
+		},
 	} {
 		var refusal *amqp.Error
 		if err := do(open(t, n)); !errors.As(err, &refusal) || refusal.Code != 404 || !strings.Contains(refusal.Reason, "unavailable") {
