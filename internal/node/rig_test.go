@@ -41,7 +41,11 @@ func (p place) start(change ...func(*config.Settings)) (*Node, error) {
 	for _, c := range change {
 		c(s)
 	}
-	return Start(Options{Settings: s, FS: p.disk, Clock: clock.System(), Logger: slog.New(slog.DiscardHandler), Version: "test"})
+	return Start(options(s, p.disk))
+}
+
+func options(s *config.Settings, disk vfs.FS) Options {
+	return Options{Settings: s, FS: disk, Clock: clock.System(), Logger: slog.New(slog.DiscardHandler), Version: "test"}
 }
 
 // run is start for a node that is to come up. It is stopped at the end of the
