@@ -98,4 +98,11 @@ var Differences = []Difference{
 		Holdfast: "403 on the channel",
 		Why:      "as RabbitMQ 4.3",
 	},
+	{
+		ID:       "exchange-kind",
+		Subject:  "Declaring an exchange of an unknown kind",
+		RabbitMQ: "503 on the connection",
+		Holdfast: "406 on the channel",
+		Why:      "one declaration that does not fit need not end all channels",
+	},
 }

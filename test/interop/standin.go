@@ -52,16 +52,10 @@ func managementStandIn(src string, b *broker) (closed func(), err error) {
 	}
 	for _, file := range []string{"recovery_test.go", filepath.Join("internal", "utils", "http.go")} {
 		path := filepath.Join(src, file)
-		text, err := os.ReadFile(path)
-		if err != nil {
+		if err := replaceIn(path, strconv.Itoa(managementPort), port); err != nil {
 			return closed, err
 		}
-		changed := strings.ReplaceAll(string(text), strconv.Itoa(managementPort), port)
-		changed = strings.ReplaceAll(changed, "http://localhost:", "http://127.0.0.1:")
-		if err := os.Remove(path); err != nil { // the copy is read-only
-			return closed, err
-		}
-		if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
+		if err := replaceIn(path, "http://localhost:", "http://127.0.0.1:"); err != nil {
 			return closed, err
 		}
 	}

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"holdfast/test/rig"
@@ -39,7 +41,7 @@ type suite struct {
 }
 
 // limit bounds each suite.
-const limit = 10 * time.Minute
+const limit = 8 * time.Minute
 
 var suites = []suite{
 	goSuite("amqp091-go", "github.com/rabbitmq/amqp091-go", "v1.16.0"),
@@ -109,10 +111,11 @@ func command(dir, in string, env []string, name string, args ...string) ([]byte,
 	var out bytes.Buffer
 	cmd := exec.Command(name, args...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = in, append(os.Environ(), env...), &out, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it starts ends with it
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	timer := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() })
+	timer := time.AfterFunc(limit, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	defer timer.Stop()
 	err = cmd.Wait()
 	_, _ = log.Write(out.Bytes())
@@ -148,7 +151,7 @@ func goSuite(name, module, version string) suite {
 			defer closeStandIn()
 			// What fails is counted; the command's own verdict says nothing more.
 			out, err := command(dir, src, []string{"AMQP_URL=" + b.url(true)},
-				"go", "test", "-json", "-count=1", "-tags", "integration", "-timeout", limit.String(), ".")
+				"go", "test", "-json", "-count=1", "-tags", "integration", "-timeout", (limit - time.Minute).String(), ".")
 			var exit *exec.ExitError
 			if err != nil && !errors.As(err, &exit) {
 				return nil, err
@@ -215,6 +218,14 @@ func mochaSuite(name, module, version string) suite {
 		},
 		run: func(dir string, b *broker) (map[string]result, error) {
 			src := filepath.Join(dir, "package")
+			// Some tests take the library's default, which is a fixed port.
+			_, port, err := net.SplitHostPort(b.addr)
+			if err != nil {
+				return nil, err
+			}
+			if err := replaceIn(filepath.Join(src, "lib", "connect.js"), "5672", port); err != nil {
+				return nil, err
+			}
 			out, err := command(dir, src, []string{"URL=" + b.url(false)},
 				filepath.Join(src, "node_modules", ".bin", "mocha"), "--check-leaks", "-u", "tdd", "--reporter", "json", "test")
 			var exit *exec.ExitError
@@ -224,6 +235,19 @@ func mochaSuite(name, module, version string) suite {
 			return mochaResults(out)
 		},
 	}
+}
+
+// replaceIn changes a text in a file.
+func replaceIn(path, old, text string) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	changed := strings.ReplaceAll(string(content), old, text)
+	if err := os.Remove(path); err != nil { // it may be read-only
+		return err
+	}
+	return os.WriteFile(path, []byte(changed), 0o644)
 }
 
 // mochaResults reads what mocha's json reporter prints. Names need not be
