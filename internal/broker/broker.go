@@ -96,10 +96,12 @@ func New(o Options) *Broker {
 }
 
 // Stop takes no further connections, tells those that are open that the broker
-// shuts down, and returns when they have closed or limit has passed.
+// shuts down, and returns when they have closed or limit has passed. An
+// auto-delete queue that loses its consumers by that stays, if it is durable:
+// it is the broker that leaves, not its clients.
 func (b *Broker) Stop(limit time.Duration) {
-	b.CloseConnections(amqperr.Shutdown(), limit)
 	b.collector.stop()
+	b.CloseConnections(amqperr.Shutdown(), limit)
 }
 
 // NewReader returns what one goroutine loads deliveries with.

@@ -68,11 +68,12 @@ type Node struct {
 	memory      MemoryLimit
 	started     time.Time
 
+	running  bool          // the groups have been started
 	stopping chan struct{} // closed when Stop or fail begins
 	stopOnce sync.Once
-	fatal    atomic.Pointer[error] // why the node must end, once it must
-	failed   chan struct{}         // closed with it
-	ready    atomic.Pointer[broker.Broker]
+	fatal    atomic.Pointer[error]         // why the node must end, once it must
+	failed   chan struct{}                 // closed with it
+	ready    atomic.Pointer[broker.Broker] // for goroutines of the log, which may come before there is one
 }
 
 // Start brings a node up and serves clients. It returns an error whose text
@@ -110,6 +111,7 @@ func (n *Node) start(o Options) (err error) {
 		return err
 	}
 	n.groups.Start() // and the log
+	n.running = true
 	if err := n.begin(fresh); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"math/rand/v2"
+	"net"
 	"reflect"
 	"strings"
 	"syscall"
@@ -10,6 +11,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"holdfast/internal/config"
 	"holdfast/internal/vfs"
 )
 
@@ -190,4 +192,47 @@ func TestFailStop(t *testing.T) {
 	if got := get(t, open(t, after), "q"); len(got) == 0 || got[0] != "one" {
 		t.Errorf("after the failure: %v", got)
 	}
+}
+
+// A start that fails says why and leaves the folder free.
+func TestStartOnATakenPort(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	p := newPlace(t)
+	_, err = p.start(func(s *config.Settings) { s.TCPListeners = []string{taken.Addr().String()} })
+	if err == nil || !strings.Contains(err.Error(), "cannot listen on "+taken.Addr().String()) {
+		t.Errorf("start: %v", err)
+	}
+	open(t, p.run(t))
+}
+
+// D6: a stop of the broker is not its clients' leaving: a durable auto-delete
+// queue stays, with what is in it, and goes when a consumer has come and left.
+func TestAutoDeleteQueueSurvivesAStop(t *testing.T) {
+	p := newPlace(t)
+	n := p.run(t)
+	ch := open(t, n)
+	must(ch.QueueDeclare("q", true, true, false, false, nil))(t)
+	must(ch.Consume("q", "c", false, false, false, false, nil))(t)
+	if err := ch.Cancel("none", false); err != nil { // and so the consumer is there
+		t.Fatal(err)
+	}
+	send(t, ch, "q", amqp.Persistent, "one")
+	stop(t, n)
+	n = p.run(t)
+	ch = open(t, n)
+	if q := must(ch.QueueDeclare("q", true, true, false, false, nil))(t); q.Messages != 1 {
+		t.Errorf("after the stop: %+v", q)
+	}
+	must(ch.Consume("q", "c", true, false, false, false, nil))(t)
+	if err := ch.Cancel("c", false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the queue goes", func() bool {
+		_, err := n.Broker().QueueInfo("/", "q")
+		return err != nil
+	})
 }

@@ -29,8 +29,8 @@ func (n *Node) fail(err error) {
 	n.stopOnce.Do(func() { close(n.stopping) })
 	go func() { // the log's goroutine called, which must not block
 		n.listeners.close()
-		if n.broker != nil {
-			n.broker.Fail("the broker stops: " + err.Error())
+		if b := n.ready.Load(); b != nil {
+			b.Fail("the broker stops: " + err.Error())
 		}
 	}()
 }
@@ -60,6 +60,10 @@ func (n *Node) abandon() {
 	n.stopOnce.Do(func() { close(n.stopping) })
 	n.listeners.close()
 	n.closeManagement()
+	if n.running {
+		n.broker.Stop(0)
+		n.groups.Close(false)
+	}
 	if n.seglog != nil {
 		n.seglog.Close(false)
 	}
