@@ -61,3 +61,7 @@ func TestClientOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func publishText(ch *amqp.Channel, queue, text string) error {
+	return ch.Publish("", queue, false, false, amqp.Publishing{Body: []byte(text)})
+}

@@ -273,12 +273,15 @@ func (c *conn) Block(on bool, reason string) { c.block.set(on, reason) }
 
 // broken is called by the writer when the socket fails.
 func (c *conn) broken(err error) {
-	c.log.Debug("write failed", "error", err)
+	c.log.Warn("connection ended while it was written to", "error", err)
 	c.halt()
 	c.socket.Close()
 }
 
 func (c *conn) logBroken(err error) {
+	if c.stopping() {
+		return // it was broken off here, and that was logged
+	}
 	c.log.Warn("connection ended without connection.close", "error", err)
 }
 
@@ -287,7 +290,11 @@ func (c *conn) logBroken(err error) {
 func (c *conn) goodbye(why error) {
 	var e *amqperr.Error
 	errors.As(why, &e)
-	c.log.Error("connection error", "error", e.Text, "class", e.Class, "method", e.Method)
+	if e.Code == amqperr.ConnectionForced {
+		c.log.Info("connection is closed by the server", "reason", e.Text)
+	} else {
+		c.log.Error("connection error", "error", e.Text, "class", e.Class, "method", e.Method)
+	}
 	c.halt()
 	timer := c.server.clock.AfterFunc(c.server.options.CloseTimeout, func() { c.socket.Close() })
 	defer timer.Stop()

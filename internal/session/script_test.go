@@ -123,7 +123,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-func (s *script) dial(t *testing.T) *frameClient {
+func (s *script) dial(t testing.TB) *frameClient {
 	nc, err := net.Dial("tcp", s.rig.addr)
 	if err != nil {
 		t.Fatal(err)
