@@ -2,14 +2,15 @@ package seglog
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"holdfast/internal/vfs"
 )
 
-func benchLog(b *testing.B) *Log {
+func benchLog(b *testing.B, ask func([]GroupID)) *Log {
 	var l *Log
-	o := Options{Logger: quiet()}
+	o := Options{Logger: quiet(), Events: Events{NeedSnapshot: ask}}
 	var err error
 	if l, err = Open(vfs.OS(), b.TempDir(), o); err != nil {
 		b.Fatal(err)
@@ -25,9 +26,16 @@ func BenchmarkCommit(b *testing.B) {
 	for _, c := range []struct {
 		name                   string
 		writers, items, window int
-	}{{"1x1", 1, 1, 1}, {"8x1", 8, 1, 1}, {"64x1", 64, 1, 1}, {"1x100", 1, 100, 1}, {"8x100", 8, 100, 1}, {"8x100x4", 8, 100, 4}} {
+		keep                   bool // nothing is released: the log grows
+	}{{"1x1", 1, 1, 1, false}, {"8x1", 8, 1, 1, false}, {"64x1", 64, 1, 1, false}, {"1x100", 1, 100, 1, false},
+		{"8x100", 8, 100, 1, false}, {"8x100x4", 8, 100, 4, false}, {"8x100-growing", 8, 100, 1, true}} {
 		b.Run(c.name, func(b *testing.B) {
-			l := benchLog(b)
+			asked := make([]atomic.Bool, c.writers+1)
+			l := benchLog(b, func(gs []GroupID) {
+				for _, g := range gs {
+					asked[g].Store(true)
+				}
+			})
 			body := make([]byte, 1024)
 			items := make([][]byte, c.items)
 			for i := range items {
@@ -51,15 +59,16 @@ func BenchmarkCommit(b *testing.B) {
 					for range max(1, b.N/c.writers/c.items) {
 						batch := <-free
 						index++
-						if index > 1 {
+						if index > 1 && !c.keep {
 							l.Release(g, index-1, []Range{{id - uint64(c.items), id - 1}})
 						}
 						batch.Records[0].Index = index
 						batch.Records[0].Blocks[0].First = id
-						if index%1000 == 0 {
-							batch.Records[0].Kind = KindSnapshot
+						if c.keep {
+						} else if asked[g].Swap(false) {
+							batch.Records = append(batch.Records[:1], Record{Group: g, Kind: KindSnapshot, Index: index, Meta: make([]byte, 100)})
 						} else {
-							batch.Records[0].Kind = KindEntry
+							batch.Records = batch.Records[:1]
 						}
 						id += uint64(c.items)
 						l.Append(batch)
@@ -76,5 +85,130 @@ func BenchmarkCommit(b *testing.B) {
 			b.ReportMetric(float64(s.Items)/float64(s.Syncs), "msg/sync")
 			b.ReportMetric(float64(s.SyncNanos)/float64(s.Syncs)/1000, "us/sync")
 		})
+	}
+}
+
+// fillLog appends n items of a size to one group, in entries of so many, and waits for them. Asked for snapshots, it gives one.
+func fillLog(b *testing.B, dir string, n, per, size int, groups int) {
+	var l *Log
+	var mu sync.Mutex
+	index := make([]uint64, groups+1)
+	o := Options{Logger: quiet()}
+	o.Events.NeedSnapshot = func(gs []GroupID) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, g := range gs {
+			l.Append(&Batch{Records: []Record{{Group: g, Kind: KindSnapshot, Index: index[g], Meta: make([]byte, 100)}}})
+		}
+	}
+	var err error
+	if l, err = Open(vfs.OS(), dir, o); err != nil {
+		b.Fatal(err)
+	}
+	l.Start()
+	body := make([]byte, size)
+	items := make([][]byte, per)
+	for i := range items {
+		items[i] = body
+	}
+	sem := make(chan struct{}, 16)
+	for at := 0; at < n; at += per * groups {
+		sem <- struct{}{}
+		batch := &Batch{Sync: true, Stable: func(*Batch) { <-sem }}
+		mu.Lock()
+		for g := 1; g <= groups; g++ {
+			index[g]++
+			batch.Records = append(batch.Records, Record{Group: GroupID(g), Kind: KindEntry, Index: index[g], Meta: make([]byte, 16),
+				Blocks: []Block{{First: uint64(at / groups), Items: items}}})
+		}
+		l.Append(batch)
+		mu.Unlock()
+	}
+	for range 16 {
+		sem <- struct{}{}
+	}
+	if err := l.Close(false); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkOpen opens a log with ten million messages after an unclean stop.
+func BenchmarkOpen(b *testing.B) {
+	for _, groups := range []int{1, 1000} {
+		b.Run(map[int]string{1: "10M-in-1", 1000: "10M-in-1000"}[groups], func(b *testing.B) {
+			dir := b.TempDir()
+			fillLog(b, dir, 10_000_000, 100, 100, groups)
+			b.ResetTimer()
+			for range b.N {
+				l, err := Open(vfs.OS(), dir, Options{Logger: quiet()})
+				if err != nil {
+					b.Fatal(err)
+				}
+				n := 0
+				if err := l.Replay(func(Replayed) error { n++; return nil }); err != nil {
+					b.Fatal(err)
+				}
+				for g := 1; g <= groups; g++ {
+					l.SetLive(GroupID(g), []Range{{0, 1 << 40}})
+				}
+				if s := l.Stats(); s.LiveItems < 10_000_000 {
+					b.Fatalf("%d live items", s.LiveItems)
+				}
+				b.ReportMetric(float64(n), "replayed")
+				l.Close(false)
+			}
+		})
+	}
+}
+
+// BenchmarkRead reads items of 1 KiB: a queue drained in order, one of a hundred interleaved ones, and here and there.
+func BenchmarkRead(b *testing.B) {
+	const n = 400_000
+	for _, c := range []struct {
+		name   string
+		groups int
+		step   uint64
+	}{{"in-order", 1, 1}, {"in-order-of-100", 100, 1}, {"random", 1, 7919}} {
+		b.Run(c.name, func(b *testing.B) {
+			dir := b.TempDir()
+			fillLog(b, dir, n, 100, 1024, c.groups)
+			l, err := Open(vfs.OS(), dir, Options{Logger: quiet()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer l.Close(false)
+			per := uint64(n / c.groups)
+			r := l.NewReader()
+			b.SetBytes(1024)
+			b.ReportAllocs()
+			b.ResetTimer()
+			id := uint64(0)
+			for range b.N {
+				ref, ok := l.Pin(1, id%per)
+				if !ok {
+					b.Fatalf("item %d is not there", id%per)
+				}
+				if _, err := r.Read(ref); err != nil {
+					b.Fatal(err)
+				}
+				ref.Unpin()
+				id += c.step
+			}
+			s := l.Stats()
+			b.ReportMetric(float64(s.FrameReads)/float64(b.N), "preads/op")
+		})
+	}
+}
+
+// BenchmarkEncode is the committer's work without the disk: records of a hundred 1 KiB items into a frame.
+func BenchmarkEncode(b *testing.B) {
+	rec := entryRecord(1, 1, 1, 100, 1024)
+	buf := make([]byte, 0, 1<<20)
+	b.SetBytes(100 * 1024)
+	b.ReportAllocs()
+	for range b.N {
+		out, n := openFrame(buf[:0], nil)
+		out, _, _ = appendRecord(out, &rec)
+		sealFrame(out, 0, head{gen: 1, seq: 1, listLen: n, records: 1})
 	}
 }

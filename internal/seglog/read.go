@@ -7,7 +7,6 @@ import (
 	"io/fs"
 
 	"holdfast/internal/invariant"
-	"holdfast/internal/vfs"
 )
 
 // Ref is a pinned item: its segment is kept until Unpin, even when the item is released meanwhile.
@@ -85,7 +84,7 @@ func (r *Reader) Read(ref Ref) ([]byte, error) {
 		item, err = r.load(ref, e.off)
 		if err != nil && r.w.read == 0 {
 			// What was read ahead is older than the record: the segment was being written, or has been used again.
-			r.w.file = nil
+			r.w.seg = nil
 			item, err = r.load(ref, e.off)
 		}
 		if err == nil {
@@ -124,7 +123,7 @@ func (r *Reader) locate(ref Ref) (entry, error) {
 // load makes the record at off the current one and returns the item.
 func (r *Reader) load(ref Ref, off uint32) ([]byte, error) {
 	r.seg = nil
-	_, rec, err := r.w.record(ref.r.seg.file, off)
+	_, rec, err := r.w.record(ref.r.seg, off)
 	if r.w.read > 0 {
 		r.l.stats.reads.Add(1)
 		r.l.stats.readBytes.Add(uint64(r.w.read))
@@ -142,7 +141,7 @@ func (r *Reader) load(ref Ref, off uint32) ([]byte, error) {
 
 // window is a stretch of a file read at once: the next records are likely asked for next.
 type window struct {
-	file  vfs.File
+	seg   *segment
 	off   int64
 	buf   []byte
 	reuse bool // records die with the next call; otherwise every stretch gets a buffer of its own
@@ -156,16 +155,16 @@ const (
 )
 
 // record returns the record at off and its bytes.
-func (w *window) record(f vfs.File, off uint32) ([]byte, record, error) {
+func (w *window) record(s *segment, off uint32) ([]byte, record, error) {
 	w.read = 0
-	p := w.at(f, int64(off))
+	p := w.at(s, int64(off))
 	size := recordLength(p)
 	if size == 0 || size > len(p) {
-		if err := w.fill(f, int64(off), size); err != nil {
+		if err := w.fill(s, int64(off), size); err != nil {
 			return nil, record{}, err
 		}
 		if size = recordLength(w.buf); size > len(w.buf) {
-			if err := w.fill(f, int64(off), size); err != nil {
+			if err := w.fill(s, int64(off), size); err != nil {
 				return nil, record{}, err
 			}
 		}
@@ -179,44 +178,39 @@ func (w *window) record(f vfs.File, off uint32) ([]byte, record, error) {
 }
 
 // at is what the window holds from off on.
-func (w *window) at(f vfs.File, off int64) []byte {
-	if f != w.file || off < w.off || off >= w.off+int64(len(w.buf)) {
+func (w *window) at(s *segment, off int64) []byte {
+	if s != w.seg || off < w.off || off >= w.off+int64(len(w.buf)) {
 		return nil
 	}
 	return w.buf[off-w.off:]
 }
 
 // fill reads at least need bytes from off on (fewer at the end of the file), more when reading has gone forward before.
-func (w *window) fill(f vfs.File, off int64, need int) error {
-	forward := f == w.file && off >= w.off && off <= w.off+int64(len(w.buf))+readAheadMax
-	if forward {
+func (w *window) fill(s *segment, off int64, need int) error {
+	if s == w.seg && off >= w.off && off <= w.off+int64(len(w.buf))+readAheadMax {
 		w.ahead = min(max(2*w.ahead, readAheadMin), readAheadMax)
 	} else {
 		w.ahead = readAheadMin
 	}
-	n := max(w.ahead, need)
-	if size, err := f.Size(); err == nil && off+int64(n) > size {
-		if off+int64(need) > size || off+recordHead > size {
-			w.file = nil
-			return errors.New("record: longer than its segment")
-		}
-		n = int(size - off)
+	w.seg = nil
+	need = max(need, recordHead)
+	if off+int64(need) > s.size {
+		return errors.New("record: longer than its segment")
 	}
+	n := int(min(int64(max(w.ahead, need)), s.size-off))
 	if !w.reuse || cap(w.buf) < n {
 		w.buf = make([]byte, max(n, min(2*n, readAheadMax)))
 	}
 	w.buf = w.buf[:n]
-	got, err := f.ReadAt(w.buf, off)
+	got, err := s.file.ReadAt(w.buf, off)
 	w.read += got
-	w.file, w.off, w.buf = f, off, w.buf[:got]
-	if got < recordHead && err == nil || got < need {
-		if err == nil {
+	w.buf = w.buf[:got]
+	if got < need {
+		if err == nil || err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
-	}
-	if err != nil && got < max(need, recordHead) {
-		w.file = nil
 		return err
 	}
+	w.seg, w.off = s, off
 	return nil
 }

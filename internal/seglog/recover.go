@@ -517,7 +517,7 @@ func (rc *recovery) loadPlaces() error {
 	})
 	w := window{reuse: true}
 	for _, x := range wants {
-		_, rec, err := w.record(x.p.seg.file, x.p.off)
+		_, rec, err := w.record(x.p.seg, x.p.off)
 		if err == nil && (rec.group != x.g.id || rec.index != x.p.index) {
 			err = fmt.Errorf("another record where entry %d was", x.p.index)
 		}

@@ -152,7 +152,7 @@ func (l *Log) rewrite(victim *segment) error {
 
 // moveSnapshotRecord puts a copy of a snapshot record into the cold frame.
 func (l *Log) moveSnapshotRecord(m movedRecord) error {
-	raw, rec, err := new(window).record(m.from.seg.file, m.from.off)
+	raw, rec, err := new(window).record(m.from.seg, m.from.off)
 	if err == nil && (rec.group != m.g.id || rec.kind != KindSnapshot) {
 		err = fmt.Errorf("another record where a snapshot was")
 	}
@@ -188,7 +188,7 @@ func (l *Log) moveRun(r *run) error {
 		if len(want) == 0 {
 			continue
 		}
-		_, rec, err := w.record(r.seg.file, e.off)
+		_, rec, err := w.record(r.seg, e.off)
 		if err == nil && rec.group != r.g.id {
 			err = errors.New("a record of another group")
 		}
