@@ -115,44 +115,56 @@ func (c *conn) serve() {
 	for {
 		err := c.takeIn()
 		c.flush()
+		if err == nil {
+			err = c.more()
+		}
 		if why := c.closing(); why != nil {
 			err = why
 		}
-		switch {
-		case errors.Is(err, errClosedByClient):
-			c.workers.Wait() // what came before connection.close is carried out
-			c.letGo()
-			c.sayLast(&wire.ConnectionCloseOk{})
+		if err != nil {
+			c.end(err)
 			return
-		case err != nil:
-			var told *amqperr.Error
-			if errors.As(err, &told) {
-				c.goodbye(told)
-			} else {
-				c.logBroken(err)
-			}
-			c.letGo()
-			return
-		}
-		if !c.waitForRoom() {
-			continue // the reason to stop is found above
-		}
-		if err := c.fill(); err != nil {
-			if why := c.closing(); why != nil {
-				c.goodbye(why)
-			} else {
-				c.logBroken(err)
-			}
-			c.letGo()
-			return
-		}
-		if held := c.block.held(); held != nil { // the alarm came meanwhile
-			c.waiting.Store(true)
-			c.waitFor(held)
-			c.waiting.Store(false)
 		}
 	}
 }
+
+// more reads more frames, as soon as there is room for them.
+func (c *conn) more() error {
+	if !c.waitForRoom() {
+		return errBrokenOff
+	}
+	if err := c.fill(); err != nil {
+		return err
+	}
+	if held := c.block.held(); held != nil { // the alarm came meanwhile
+		c.waiting.Store(true)
+		c.waitFor(held)
+		c.waiting.Store(false)
+	}
+	return nil
+}
+
+// end ends an open connection: the client closed it, or it is told why, or it
+// is no longer there.
+func (c *conn) end(err error) {
+	var told *amqperr.Error
+	switch {
+	case errors.Is(err, errClosedByClient):
+		c.workers.Wait() // what came before connection.close is carried out
+		c.letGo()
+		c.sayLast(&wire.ConnectionCloseOk{})
+		return
+	case errors.As(err, &told):
+		c.goodbye(told)
+	default:
+		c.logBroken(err)
+	}
+	c.letGo()
+}
+
+// errBrokenOff ends serve: the socket failed or the client fell silent while
+// the reader was waiting for something else.
+var errBrokenOff = errors.New("broken off")
 
 // errClosedByClient ends serve: the client sent connection.close.
 var errClosedByClient = errors.New("closed by the client")
