@@ -277,6 +277,26 @@ func TestSettlementsOvertakePublishes(t *testing.T) {
 	want(t, "published", h.Stats().Published, uint64(2+5*maxMessages))
 }
 
+// Acks that come in while many others are packed over several rounds are not forgotten.
+func TestAcksBetweenRounds(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	c := h.Attach(unlimited(0), &sink{}, func(queue.ConsumerID, error) {})
+	ps := make([]Publish, 10001)
+	for i := range ps {
+		ps[i].Message = text("x")
+	}
+	h.Publish(ps)
+	r.step()
+	for i := uint64(1); i < 10000; i += 2 { // nothing to join
+		h.Settle(c, ids(i, i), queue.Ack)
+	}
+	r.node.Shard(0).Step()
+	h.Settle(c, ids(10001, 10001), queue.Ack)
+	r.step()
+	want(t, "acked", h.Stats().Acked, uint64(5001))
+}
+
 // What has to see the machine as it is has its turn though acks never stop.
 func TestAcksDoNotStarveOthers(t *testing.T) {
 	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})

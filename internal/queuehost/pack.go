@@ -52,8 +52,8 @@ const maxMessages = 1024
 
 // Pack implements replica.Host.
 func (h *host) Pack(e *replica.Entry) (more bool) {
-	carried := h.taken != nil
-	if !carried {
+	carried := h.taken != nil || h.urgent != nil
+	if h.taken == nil {
 		h.taken = h.handle.in.take()
 		h.nextOp, h.nextPub, h.packedOfRun, h.chunksOfBig = 0, 0, 0, 0
 	}
