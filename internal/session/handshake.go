@@ -137,7 +137,6 @@ func (c *conn) logIn() error {
 	}
 	// A client that does not understand more is cut off, after a while so that
 	// guessing passwords takes its time.
-	c.log.Error("login refused", "error", err.Text)
 	c.server.sleepUntil(c.server.options.LoginDelay, c.stop)
 	return errGivenUp
 }
