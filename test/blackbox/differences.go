@@ -105,4 +105,11 @@ var Differences = []Difference{
 		Holdfast: "406 on the channel",
 		Why:      "one declaration that does not fit need not end all channels",
 	},
+	{
+		ID:       "passive-permission",
+		Subject:  "A passive declare by a user without any permission on the name",
+		RabbitMQ: "allowed",
+		Holdfast: "403 on the channel; any of configure, write and read is enough",
+		Why:      "as RabbitMQ 4.3: what exists, and how full it is, is not for everybody",
+	},
 }
