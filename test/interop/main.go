@@ -6,9 +6,9 @@
 // "stop"; that is how the suites are checked against RabbitMQ.
 //
 // A test that fails for a reason that is not a fault stands in a skip file:
-// skips/SUITE.txt names features the broker does not have yet, skips/SUITE.any
-// tests that can pass on no broker. A test named there that passes is a
-// failure, just as one that fails and is not named.
+// skips/SUITE.txt names those that need what the broker does not have yet; one
+// that passes all the same is a failure, just as one that fails and is not
+// named. skips/SUITE.any names tests that can pass on no broker.
 //
 // It never touches a broker that it did not start, and installs only packages
 // of the system's and the languages' own registries.
@@ -20,12 +20,14 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
 	"strings"
+	"sync"
 	"time"
 
 	"holdfast/test/rig"
@@ -68,30 +70,54 @@ func run(peer, only string, keep bool) (failed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	reports := make([]string, len(chosen))
+	verdicts := make([]verdict, len(chosen))
+	errs := make([]error, len(chosen))
+	// Brokers of ours do not meet, so that two suites may run at a time; they
+	// wait more than they work. A peer is one broker.
+	atOnce := make(chan struct{}, 2)
+	if peer != "" {
+		atOnce = make(chan struct{}, 1)
+	}
+	var all sync.WaitGroup
+	for i, s := range chosen {
+		atOnce <- struct{}{}
+		all.Go(func() {
+			defer func() { <-atOnce }()
+			reports[i], verdicts[i], errs[i] = report(s, start, filepath.Join(dir, s.name), peer == "")
+			fmt.Print(reports[i])
+		})
+	}
+	all.Wait()
 	var passed, bad, skipped int
-	for _, s := range chosen {
-		began := time.Now()
-		results, err := runSuite(s, start, filepath.Join(dir, s.name))
-		if err != nil {
-			return false, fmt.Errorf("%s: %w", s.name, err)
-		}
-		skips, err := readSkips(filepath.Join(rig.Root(), "test", "interop", "skips"), s.name, peer == "")
-		if err != nil {
-			return false, err
-		}
-		v := judge(results, skips)
-		fmt.Printf("%-16s %4d passed, %d failed, %d skipped (%.0f s)\n", s.name, v.passed, len(v.bad), v.skipped, time.Since(began).Seconds())
-		for _, line := range v.bad {
-			fmt.Println("    " + line)
-		}
+	for _, v := range verdicts {
 		passed, bad, skipped = passed+v.passed, bad+len(v.bad), skipped+v.skipped
 	}
 	fmt.Printf("%d passed, %d failed, %d skipped\n", passed, bad, skipped)
-	return bad > 0, nil
+	return bad > 0, errors.Join(errs...)
+}
+
+// report runs a suite and says in a few lines how it went.
+func report(s suite, start func(dir string) (*broker, error), dir string, ours bool) (string, verdict, error) {
+	began := time.Now()
+	skips, err := readSkips(filepath.Join(rig.Root(), "test", "interop", "skips"), s.name, ours)
+	if err != nil {
+		return "", verdict{}, err
+	}
+	results, err := runSuite(s, start, dir, skips)
+	if err != nil {
+		return "", verdict{}, fmt.Errorf("%s: %w", s.name, err)
+	}
+	v := judge(results, skips)
+	text := fmt.Sprintf("%-16s %4d passed, %d failed, %d skipped (%.0f s)\n", s.name, v.passed, len(v.bad), v.skipped, time.Since(began).Seconds())
+	for _, line := range v.bad {
+		text += "    " + line + "\n"
+	}
+	return text, v, nil
 }
 
 // runSuite runs one suite against a broker of its own.
-func runSuite(s suite, start func(dir string) (*broker, error), dir string) (map[string]result, error) {
+func runSuite(s suite, start func(dir string) (*broker, error), dir string, skips skipFiles) (map[string]result, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -104,7 +130,7 @@ func runSuite(s suite, start func(dir string) (*broker, error), dir string) (map
 	if err != nil {
 		return nil, fmt.Errorf("starting the broker: %w", err)
 	}
-	results, err := s.run(dir, b)
+	results, err := s.run(dir, b, skips.any)
 	if stopped := b.stop(); err == nil && stopped != nil {
 		results["the broker stops in order"] = result{outcome: fail, why: stopped.Error()}
 	}
@@ -121,10 +147,10 @@ type verdict struct {
 }
 
 // judge holds results against the skip files.
-func judge(results map[string]result, skips map[string]string) verdict {
-	var v verdict
+func judge(results map[string]result, skips skipFiles) verdict {
+	v := verdict{skipped: len(skips.any)}
 	for name, r := range results {
-		_, named := skips[name]
+		_, named := skips.ours[name]
 		switch {
 		case r.outcome == pass && named:
 			v.bad = append(v.bad, fmt.Sprintf("%s passes: take it out of the skip file", name))
@@ -136,7 +162,7 @@ func judge(results map[string]result, skips map[string]string) verdict {
 			v.bad = append(v.bad, name+": "+strings.TrimSpace(r.why))
 		}
 	}
-	for name := range skips {
+	for name := range skips.ours {
 		if _, ran := results[name]; !ran {
 			v.bad = append(v.bad, fmt.Sprintf("%s did not run: take it out of the skip file", name))
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -37,7 +38,7 @@ type suite struct {
 	name     string
 	packages []string // of the system
 	prepare  func(dir string) error
-	run      func(dir string, b *broker) (map[string]result, error)
+	run      func(dir string, b *broker, without map[string]string) (map[string]result, error)
 }
 
 // limit bounds each suite.
@@ -142,16 +143,19 @@ func goSuite(name, module, version string) suite {
 			}
 			return nil
 		},
-		run: func(dir string, b *broker) (map[string]result, error) {
+		run: func(dir string, b *broker, without map[string]string) (map[string]result, error) {
 			src := filepath.Join(dir, "src")
 			closeStandIn, err := managementStandIn(src, b)
 			if err != nil {
 				return nil, err
 			}
 			defer closeStandIn()
+			args := []string{"test", "-json", "-count=1", "-tags", "integration", "-timeout", (limit - time.Minute).String()}
+			if len(without) > 0 {
+				args = append(args, "-skip", "^("+strings.Join(slices.Sorted(maps.Keys(without)), "|")+")$")
+			}
 			// What fails is counted; the command's own verdict says nothing more.
-			out, err := command(dir, src, []string{"AMQP_URL=" + b.url(true)},
-				"go", "test", "-json", "-count=1", "-tags", "integration", "-timeout", (limit - time.Minute).String(), ".")
+			out, err := command(dir, src, []string{"AMQP_URL=" + b.url(true)}, "go", append(args, ".")...)
 			var exit *exec.ExitError
 			if err != nil && !errors.As(err, &exit) {
 				return nil, err
@@ -216,7 +220,7 @@ func mochaSuite(name, module, version string) suite {
 			}
 			return nil
 		},
-		run: func(dir string, b *broker) (map[string]result, error) {
+		run: func(dir string, b *broker, _ map[string]string) (map[string]result, error) {
 			src := filepath.Join(dir, "package")
 			// Some tests take the library's default, which is a fixed port.
 			_, port, err := net.SplitHostPort(b.addr)
@@ -295,7 +299,7 @@ func mochaResults(out []byte) (map[string]result, error) {
 func session(name string, packages []string, interpreter, script string, slash bool) suite {
 	return suite{
 		name: name, packages: packages,
-		run: func(dir string, b *broker) (map[string]result, error) {
+		run: func(dir string, b *broker, _ map[string]string) (map[string]result, error) {
 			path := filepath.Join(rig.Root(), "test", "interop", "sessions", script)
 			return sessionResults(command(dir, dir, nil, interpreter, path, b.url(slash)))
 		},
@@ -314,7 +318,7 @@ func javaSession(name string, packages []string, class string) suite {
 			}
 			return nil
 		},
-		run: func(dir string, b *broker) (map[string]result, error) {
+		run: func(dir string, b *broker, _ map[string]string) (map[string]result, error) {
 			return sessionResults(command(dir, dir, nil, "java", "-cp", dir+":"+jars, class, b.url(false)))
 		},
 	}
