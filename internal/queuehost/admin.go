@@ -23,6 +23,10 @@ func (h *host) refuse(o *op) {
 		o.call.explained(Explanation{Stats: h.stats.read(), BlockedBy: "unavailable", Lines: []string{err.Error()}})
 	case opConsumers:
 		o.call.listed(nil)
+	case opCount:
+		o.call.totals(0, 0, err)
+	case opBarrier:
+		o.call.ticket.Settled(o.first, o.last, h.publishRefused())
 	case opDrop:
 		h.dropQueue(o.call)
 	}
@@ -44,6 +48,8 @@ func (h *host) administer(o *op) {
 		o.call.explained(h.explain())
 	case opConsumers:
 		o.call.listed(h.listConsumers())
+	case opCount:
+		o.call.totals(h.m.Ready(), uint64(h.m.Consumers()), nil)
 	}
 }
 

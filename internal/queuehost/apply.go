@@ -57,6 +57,15 @@ func (h *host) settlePublishes(e *replica.Entry, p *pack) {
 			}
 		})
 	}
+	for _, w := range p.barriers {
+		if !h.logged {
+			w.settle(Accepted)
+			continue
+		}
+		w.index = e.Index
+		h.waits.push(w)
+		h.stats.unstable.Add(int64(w.n))
+	}
 }
 
 // carryOut carries out the effects in order.

@@ -140,6 +140,18 @@ func (h *Handle) Seal(ifUnused, ifEmpty bool, done func(n uint64, err error)) {
 // Unseal takes a Seal back.
 func (h *Handle) Unseal() { h.put(op{kind: opUnseal}) }
 
+// Count says how many ready messages and consumers the queue has after
+// everything that was handed in before.
+func (h *Handle) Count(done func(ready, consumers uint64, err error)) {
+	h.put(op{kind: opCount, call: &call{totals: done}})
+}
+
+// Barrier settles seq of t when everything that was handed in before is
+// applied, and on disk if the queue is durable.
+func (h *Handle) Barrier(t Ticket, seq uint64) {
+	h.put(op{kind: opBarrier, first: seq, last: seq, call: &call{ticket: t}})
+}
+
 // Stats returns the queue's counters without disturbing its worker.
 func (h *Handle) Stats() Stats { return h.host.stats.read() }
 

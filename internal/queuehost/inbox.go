@@ -44,6 +44,8 @@ const (
 	opQuarantine
 	opExplain
 	opConsumers
+	opCount
+	opBarrier
 )
 
 // op is one command. It is a flat union, so that the frequent ones cost no allocation.
@@ -53,7 +55,7 @@ type op struct {
 	flag, flag2 bool             // credit: drain; get: no-ack; seal: if unused, if empty
 	n           uint32           // publish: how many; credit: how much
 	consumer    queue.ConsumerID
-	first, last uint64 // settle: delivery ids
+	first, last uint64 // settle: delivery ids; barrier: the ticket's numbers
 	call        *call  // the rare ones
 }
 
@@ -68,6 +70,8 @@ type call struct {
 	done      func()
 	explained func(Explanation)
 	listed    func([]ConsumerInfo)
+	totals    func(ready, consumers uint64, err error)
+	ticket    Ticket // barrier
 }
 
 // What a batch may keep for its next use.
@@ -112,6 +116,13 @@ func (in *inbox) takeUrgent() *batch {
 	in.urgent = nil
 	in.mu.Unlock()
 	return b
+}
+
+// waitingUrgent reports whether anything waits in the line that goes first.
+func (in *inbox) waitingUrgent() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.urgent != nil
 }
 
 // waiting reports whether anything waits.

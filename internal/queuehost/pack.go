@@ -8,11 +8,12 @@ import (
 
 // pack is what one entry is made of, from Pack to Apply.
 type pack struct {
-	cmds []queue.Command
-	runs []run     // the publishes, in order
-	asks []pending // commands that somebody waits for
-	done *batch    // used up with this entry
-	from *batch    // the publishes of the runs
+	cmds     []queue.Command
+	runs     []run     // the publishes, in order
+	asks     []pending // commands that somebody waits for
+	barriers []wait    // of the entry as a whole
+	done     *batch    // used up with this entry
+	from     *batch    // the publishes of the runs
 	// bytes of items and messages, which bound an entry.
 	bytes    int
 	messages int
@@ -34,7 +35,8 @@ type pending struct {
 
 func (p *pack) reset() {
 	clear(p.asks)
-	*p = pack{cmds: p.cmds[:0], runs: p.runs[:0], asks: p.asks[:0]}
+	clear(p.barriers)
+	*p = pack{cmds: p.cmds[:0], runs: p.runs[:0], asks: p.asks[:0], barriers: p.barriers[:0]}
 }
 
 // step says how packing goes on after an op.
@@ -230,6 +232,11 @@ func (h *host) packCommand(e *replica.Entry, p *pack, o *op, behind bool) step {
 		}
 		p.ask(queue.Command{Kind: queue.Purge}, o.call)
 		p.ready = 0
+	case opBarrier:
+		if h.handle.in.waitingUrgent() {
+			return followup // a settlement that came before it may be among them
+		}
+		h.packBarrier(e, p, o)
 	default:
 		// What follows looks at the machine, and so waits until the entry is applied.
 		if behind {
@@ -238,6 +245,14 @@ func (h *host) packCommand(e *replica.Entry, p *pack, o *op, behind bool) step {
 		h.administer(o)
 	}
 	return next
+}
+
+// packBarrier puts a command into the entry that changes nothing, so that there
+// is something to wait for.
+func (h *host) packBarrier(e *replica.Entry, p *pack, o *op) {
+	p.barriers = append(p.barriers, wait{ticket: o.call.ticket, n: 1, first: o.first, last: o.last})
+	p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: h.def.AutoDelete})
+	e.Sync = true
 }
 
 // ask adds a command that somebody waits for.
