@@ -49,6 +49,10 @@ func (s *Subscription) ReplyTo() string { return s.replyTo }
 // settled already are ignored. The slice is free after the call.
 func (s *Subscription) Settle(ranges []Range, how Settlement) { s.handle.Settle(s.id, ranges, how) }
 
+// Barrier settles seq of t when everything settled before is, and is on disk if
+// the queue is durable.
+func (s *Subscription) Barrier(t Ticket, seq uint64) { s.handle.Barrier(t, seq) }
+
 // Grant lets n more deliveries come. With drain, what is left of the credit
 // after the ready messages were delivered comes back as Consumer.Drained.
 func (s *Subscription) Grant(n uint32, drain bool) { s.handle.Credit(s.id, n, drain) }

@@ -154,8 +154,16 @@ func (b *Broker) declared(q *catalog.Queue, h *queuehost.Handle) (DeclaredQueue,
 	if err := h.Unavailable(); err != nil {
 		return DeclaredQueue{}, b.clientError(err, "declare", amqperr.Queue, q.VHost, q.Name)
 	}
-	s := h.Stats()
-	return DeclaredQueue{Name: q.Name, Messages: s.Ready, Consumers: s.Consumers}, nil
+	// The worker is asked, so that the counts know of what this channel did before.
+	n, err := await(b, func(done func(DeclaredQueue, error)) {
+		h.Count(func(ready, consumers uint64, err error) {
+			done(DeclaredQueue{Name: q.Name, Messages: ready, Consumers: consumers}, err)
+		})
+	})
+	if err != nil {
+		return DeclaredQueue{}, b.clientError(err, "declare", amqperr.Queue, q.VHost, q.Name)
+	}
+	return n, nil
 }
 
 // passiveQueue checks that a queue is there.

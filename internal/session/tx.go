@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -63,6 +64,13 @@ type txTicket struct {
 	settled chan struct{} // closed when all have come
 }
 
+// expect says that n more answers will come.
+func (t *txTicket) expect(n int) {
+	t.mu.Lock()
+	t.open += uint64(n)
+	t.mu.Unlock()
+}
+
 // Settled notes the answer of one queue.
 func (t *txTicket) Settled(first, last uint64, o broker.Outcome) {
 	t.mu.Lock()
@@ -105,26 +113,31 @@ func (ch *channel) txCommit() *amqperr.Error {
 		}
 	}
 	ticket := &txTicket{settled: make(chan struct{}), open: 1}
-	queues := uint64(0)
 	for i := range t.publishes {
 		p := &t.publishes[i]
 		route, err := ch.routeAgain(p.message)
 		if err != nil {
 			continue // the exchange went this moment: unroutable
 		}
-		queues += uint64(route.Queues())
+		ticket.expect(route.Queues())
 		ch.publish(route, p.message, p.mandatory, ticket, uint64(i))
 	}
-	ticket.mu.Lock()
-	ticket.open += queues
-	ticket.mu.Unlock()
+	var holders []*holder // each once, in the order of their first acknowledgement
 	for _, a := range t.acks {
+		h := a.checkout.holder
+		if !slices.Contains(holders, h) {
+			holders = append(holders, h)
+		}
 		ch.settling.add(a.checkout, a.how)
-		ch.flow.settled(a.checkout.holder)
+		ch.flow.settled(h)
 	}
 	t.clear()
 	ch.flush()
-	ticket.Settled(0, 0, broker.Accepted) // the one that was held back until open was known
+	for _, h := range holders {
+		ticket.expect(1)
+		h.sub.Barrier(ticket, 0)
+	}
+	ticket.Settled(0, 0, broker.Accepted) // its own, held back until all others are expected
 	select {
 	case <-ticket.settled:
 	case <-ch.conn.stop:
