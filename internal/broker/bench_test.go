@@ -30,7 +30,9 @@ func BenchmarkRoute(b *testing.B) {
 		p.Publish(route, m)
 		if p.Pending() >= 256 {
 			for _, s := range p.dirty {
-				s.publishes = s.publishes[:0]
+				s.lined.publishes = s.lined.publishes[:0]
+				linedPool.Put(s.lined)
+				s.lined = nil
 			}
 			p.dirty, p.lined = p.dirty[:0], 0
 		}

@@ -3,6 +3,7 @@ package broker
 import (
 	"strconv"
 	"strings"
+	"sync"
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
@@ -61,8 +62,29 @@ type route struct {
 
 // slot lines up what is to go to one queue.
 type slot struct {
-	handle    *queuehost.Handle
-	publishes []queuehost.Publish
+	handle *queuehost.Handle
+	lined  *lined // nil when nothing is
+}
+
+// lined is messages lined up for one queue. It is borrowed between the first
+// Publish and the Flush: an idle channel holds no memory for it.
+type lined struct{ publishes []queuehost.Publish }
+
+var linedPool = sync.Pool{New: func() any { return new(lined) }}
+
+// keepLined is the largest list that is kept for its next use.
+const keepLined = 8192
+
+func (s *slot) flush() {
+	l := s.lined
+	s.lined = nil
+	s.handle.Publish(l.publishes)
+	if cap(l.publishes) > keepLined {
+		return
+	}
+	clear(l.publishes) // the messages belong to the queue now
+	l.publishes = l.publishes[:0]
+	linedPool.Put(l)
 }
 
 // Route is where one publish goes. It is valid until the next call of
@@ -312,10 +334,11 @@ func (p *Publisher) Publish(r Route, m Publish) {
 		Message: m.Message, Persistent: m.Persistent, Ticket: m.Ticket, Seq: m.Seq, Credit: p.c.credit,
 	}
 	for _, s := range r.slots {
-		if len(s.publishes) == 0 {
+		if s.lined == nil {
+			s.lined = linedPool.Get().(*lined)
 			p.dirty = append(p.dirty, s)
 		}
-		s.publishes = append(s.publishes, q)
+		s.lined.publishes = append(s.lined.publishes, q)
 	}
 	p.lined += len(r.slots)
 	p.routed += uint64(len(r.slots))
@@ -343,9 +366,7 @@ func (p *Publisher) Flush() {
 	}
 	for i, s := range p.dirty {
 		invariant.Pass("broker", "flushed")
-		s.handle.Publish(s.publishes)
-		clear(s.publishes) // the messages belong to the queue now
-		s.publishes = s.publishes[:0]
+		s.flush()
 		p.dirty[i] = nil
 	}
 	p.dirty = p.dirty[:0]

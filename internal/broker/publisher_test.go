@@ -185,7 +185,9 @@ func TestPublishDoesNotAllocate(t *testing.T) {
 		if n++; n%64 == 0 {
 			// Without handing on: what the queue does is its own affair.
 			for _, s := range p.dirty {
-				s.publishes = s.publishes[:0]
+				s.lined.publishes = s.lined.publishes[:0]
+				linedPool.Put(s.lined)
+				s.lined = nil
 			}
 			p.dirty, p.lined = p.dirty[:0], 0
 		}
