@@ -325,16 +325,30 @@ func (w *world) compare(found map[GroupID]uint64, state map[GroupID]string) {
 	}
 }
 
-// crash cuts the power, and the disk keeps what it likes of what was not synced.
+// crash cuts the power, and the disk keeps what it likes of what was not synced. Now and then it happens again during the
+// start that follows.
 func (w *world) crash() {
 	w.fs = w.fs.CrashClone(w.rng)
 	w.note("power cut")
+	for w.rng.IntN(3) == 0 {
+		w.fs.CrashAt(1 + w.rng.IntN(6))
+		if w.open() == nil {
+			w.l.begin()
+			w.keep()
+		}
+		if !w.fs.Crashed() {
+			w.fs = w.fs.KillClone()
+			break
+		}
+		w.fs = w.fs.CrashClone(w.rng)
+		w.note("power cut while starting")
+	}
 	w.recover(false)
 }
 
 // TestCrashAtEveryCall runs one history and cuts the power at every call to the disk in it. R35
 func TestCrashAtEveryCall(t *testing.T) {
-	const steps = 500
+	const steps = 360
 	w := newWorld(t, 1)
 	w.start()
 	for range steps {
@@ -358,7 +372,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 		}
 		w.rng = rand.New(rand.NewPCG(uint64(n), 5))
 		w.crash()
-		for range 20 { // and it goes on
+		for range 10 { // and it goes on
 			w.step()
 		}
 		w.crash()
@@ -367,7 +381,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 
 // TestManyCrashes runs random histories with a power cut, an orderly stop or a kill every now and then.
 func TestManyCrashes(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(25) {
 		w := newWorld(t, seed)
 		w.fs.SetGarbage(0.2)
 		w.start()
@@ -376,9 +390,13 @@ func TestManyCrashes(t *testing.T) {
 				w.step()
 			}
 			switch w.rng.IntN(4) {
-			case 0: // killed: what was written stays
-				w.fs = w.fs.Clone()
+			case 0: // killed: what was written stays, but is not synced yet
+				w.fs = w.fs.KillClone()
+				w.note("killed")
 				w.recover(false)
+				if w.rng.IntN(2) == 0 {
+					w.crash()
+				}
 			case 1:
 				if err := w.l.Close(true); err != nil {
 					if err == ErrClosed {

@@ -314,6 +314,39 @@ func (m *Mem) CrashClone(rng *rand.Rand) *Mem {
 	return c
 }
 
+// KillClone returns the disk as another process finds it after the one using it was killed: what was written is there, and
+// what of it was not synced is still not. Locks and faults are gone.
+func (m *Mem) KillClone() *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := NewMem()
+	c.dirs = maps.Clone(m.dirs)
+	c.capacity, c.garbage = m.capacity, m.garbage
+	copies := map[*node]*node{}
+	copyOf := func(n *node) *node {
+		if n == nil {
+			return nil
+		}
+		if copies[n] == nil {
+			copies[n] = &node{
+				cur: slices.Clone(n.cur), durable: slices.Clone(n.durable), dirty: maps.Clone(n.dirty), sizeDirty: n.sizeDirty,
+			}
+		}
+		return copies[n]
+	}
+	for name, n := range m.names {
+		c.names[name] = copyOf(n)
+	}
+	for name, n := range m.durable {
+		c.durable[name] = copyOf(n)
+	}
+	for _, op := range m.pending {
+		op.node = copyOf(op.node)
+		c.pending = append(c.pending, op)
+	}
+	return c
+}
+
 // Clone returns a copy of the disk as if everything had been synced: an orderly stop of the machine.
 func (m *Mem) Clone() *Mem {
 	m.mu.Lock()

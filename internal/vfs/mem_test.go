@@ -198,3 +198,25 @@ func TestHangAndLock(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestKillCloneKeepsWhatIsNotSyncedUnsynced(t *testing.T) {
+	m := NewMem()
+	f := create(t, m, "f")
+	write(t, f, 0, 1, SectorSize)
+	must(t, f.Sync())
+	must(t, m.SyncDir("."))
+	write(t, f, 0, 2, SectorSize)
+	create(t, m, "g")
+	k := m.KillClone()
+	if got := readAll(t, k, "f"); got[0] != 2 {
+		t.Fatal("the killed process's write is gone")
+	}
+	readAll(t, k, "g")
+	seen := map[byte]bool{}
+	for seed := range uint64(50) {
+		seen[readAll(t, k.CrashClone(rng(seed)), "f")[0]] = true
+	}
+	if !seen[1] || !seen[2] {
+		t.Fatal("after the kill the write was taken for synced")
+	}
+}
