@@ -152,7 +152,7 @@ func (c *conn) end(err error) {
 	case errors.Is(err, errClosedByClient):
 		c.workers.Wait() // what came before connection.close is carried out
 		c.letGo()
-		c.sayLast(&wire.ConnectionCloseOk{})
+		c.agreeToClose()
 		return
 	case errors.As(err, &told):
 		c.goodbye(told)
@@ -357,18 +357,26 @@ func (c *conn) letGo() {
 // kernel throw away what it has not read yet.
 func (c *conn) sayLast(m wire.Method) {
 	c.out.end(m)
-	c.linger()
+	c.linger(lingerWait, true)
+}
+
+// agreeToClose answers connection.close and leaves closing the socket to the
+// client, so that no thread of it takes the end for a broken link.
+func (c *conn) agreeToClose() {
+	c.out.end(&wire.ConnectionCloseOk{})
+	c.linger(c.server.options.CloseTimeout, false)
 }
 
 // linger waits until everything is written and the client has closed its end,
-// or its time is over.
-func (c *conn) linger() {
-	timer := c.server.clock.AfterFunc(lingerWait, func() { c.socket.Close() })
+// or its time is over. With half, this end is closed meanwhile.
+func (c *conn) linger(wait time.Duration, half bool) {
+	timer := c.server.clock.AfterFunc(wait, func() { c.socket.Close() })
 	defer timer.Stop()
 	<-c.writerDone
-	half, ok := c.socket.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
-		return
+	if half {
+		if s, ok := c.socket.(interface{ CloseWrite() error }); !ok || s.CloseWrite() != nil {
+			return
+		}
 	}
 	c.socket.SetReadDeadline(time.Time{})
 	var sink [512]byte

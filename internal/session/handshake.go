@@ -26,18 +26,29 @@ func (c *conn) handshake() bool {
 			c.log.Warn("handshake took too long", "limit", limit)
 			c.socket.Close()
 		})
-		defer timer.Stop()
+		err := c.negotiate()
+		timer.Stop()
+		return c.negotiated(err)
 	}
-	err := c.negotiate()
+	return c.negotiated(c.negotiate())
+}
+
+// negotiated ends the handshake; err says how it went.
+func (c *conn) negotiated(err error) bool {
 	var told *amqperr.Error
+	var turn outOfTurn
 	switch {
 	case err == nil:
 		return true
+	case errors.As(err, &turn):
+		// It may be no AMQP client at all, and would not understand an answer.
+		c.log.Warn("client does not keep to the order of the handshake", "error", err)
+		c.server.sleepUntil(c.server.options.SilentDelay, c.stop)
 	case errors.As(err, &told):
 		c.goodbye(told.AsConnection())
 	case errors.Is(err, errGivenUp):
 	case errors.Is(err, errClosedByClient):
-		c.sayLast(&wire.ConnectionCloseOk{})
+		c.agreeToClose()
 	case errors.Is(err, io.EOF) && c.receivedBytes.Load() == 0:
 		c.log.Debug("connection closed before the first byte") // a probe of the port
 	default:
@@ -45,6 +56,11 @@ func (c *conn) handshake() bool {
 	}
 	return false
 }
+
+// outOfTurn is a method that does not belong into the state of the handshake.
+type outOfTurn struct{ method, state string }
+
+func (o outOfTurn) Error() string { return o.method + " while " + o.state }
 
 func (c *conn) negotiate() error {
 	if err := c.greet(); err != nil {
@@ -74,7 +90,7 @@ func (c *conn) greet() error {
 	}
 	c.log.Warn("client speaks another protocol", "first bytes", string(header[:]))
 	c.out.rawEnd(greeting.Answer())
-	c.linger()
+	c.linger(lingerWait, true)
 	return errGivenUp
 }
 
@@ -105,7 +121,7 @@ func (c *conn) expect(want wire.Method, state string) error {
 			return errClosedByClient
 		}
 		if id != want.ID() {
-			return amqperr.UnexpectedMethod(id.String(), state).ForMethod(id.Class(), id.Method())
+			return outOfTurn{id.String(), state}
 		}
 		if err := want.Decode(args); err != nil {
 			return malformed(err).ForMethod(id.Class(), id.Method())

@@ -94,7 +94,7 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 
 	o := Options{
 		Broker: b, Settings: settings, Clock: clock.System(), Logger: logger, Version: "test",
-		LoginDelay: time.Millisecond, CloseTimeout: 5 * time.Second,
+		LoginDelay: time.Millisecond, SilentDelay: time.Millisecond, CloseTimeout: time.Second,
 	}
 	for _, option := range options {
 		option(settings, &o, r)

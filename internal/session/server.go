@@ -26,7 +26,11 @@ type Options struct {
 	// LoginDelay is how long a client that failed to log in waits for the end of
 	// its connection, unless it asked to be told (1 s).
 	LoginDelay time.Duration
-	// CloseTimeout bounds the wait for a client's close-ok (10 s).
+	// SilentDelay is how long a client that does not keep to the order of the
+	// handshake is left without an answer before it is cut off (3 s).
+	SilentDelay time.Duration
+	// CloseTimeout bounds the wait for a client's close-ok, and for it to close
+	// the socket after ours (10 s).
 	CloseTimeout time.Duration
 }
 
@@ -72,6 +76,9 @@ const noFrameMax = 128 << 20
 func NewServer(o Options) *Server {
 	if o.LoginDelay == 0 {
 		o.LoginDelay = time.Second
+	}
+	if o.SilentDelay == 0 {
+		o.SilentDelay = 3 * time.Second
 	}
 	if o.CloseTimeout == 0 {
 		o.CloseTimeout = 10 * time.Second
@@ -183,6 +190,11 @@ func (s *Server) Counters() Counters {
 
 // serverProperties are what connection.start tells: RabbitMQ's names, and the
 // capabilities that its clients look for.
+// compatibleVersion is the version of RabbitMQ whose habits clients may count
+// on. Clients decide by product and version how prefetch works and which
+// extensions there are (docs/decisions, 6); platform says who is speaking.
+const compatibleVersion = "3.13.7"
+
 func serverProperties(version, cluster string) wire.Table {
 	if version == "" {
 		version = "0.0.0"
@@ -191,8 +203,8 @@ func serverProperties(version, cluster string) wire.Table {
 		cluster = "holdfast"
 	}
 	return wire.NewTable(map[string]any{
-		"product": "Holdfast", "version": version, "cluster_name": cluster,
-		"platform": "Go", "copyright": "The Holdfast authors", "information": "Licensed under Apache-2.0",
+		"product": "RabbitMQ", "version": compatibleVersion, "cluster_name": cluster,
+		"platform": "Holdfast " + version, "copyright": "The Holdfast authors", "information": "Licensed under Apache-2.0",
 		"capabilities": map[string]any{
 			"publisher_confirms": true, "exchange_exchange_bindings": true, "basic.nack": true,
 			"consumer_cancel_notify": true, "connection.blocked": true, "consumer_priorities": true,
