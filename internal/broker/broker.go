@@ -64,8 +64,7 @@ type Broker struct {
 	failed   chan struct{} // closed when nothing will be answered any more
 
 	// queueMu orders the making and the dropping of queues against the
-	// catalog's view: under it, a queue that the view knows has a handle or
-	// gets one, and one that the view has lost gets none.
+	// catalog's view: under it, a queue that the view has lost is not made.
 	queueMu sync.Mutex
 
 	// going are the queues that are sealed and about to be deleted, each with

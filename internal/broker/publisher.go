@@ -39,6 +39,7 @@ type Publisher struct {
 	// For one call of Route.
 	properties  wire.Properties
 	usedHeaders bool
+	missing     bool // a queue of the route does not run yet
 	headers     func() wire.Table
 	found       []catalog.QueueID
 	loose       route // a route that is not remembered
@@ -190,11 +191,11 @@ func (p *Publisher) route(t *target, key []byte, properties wire.Properties) *ro
 		t.last = r
 		return r
 	}
-	p.properties, p.usedHeaders = properties, false
+	p.properties, p.usedHeaders, p.missing = properties, false, false
 	name := string(key)
 	p.loose.slots = p.find(p.loose.slots[:0], t, name)
 	p.properties = nil
-	if p.usedHeaders {
+	if p.usedHeaders || p.missing {
 		return &p.loose
 	}
 	if t.exchange == nil && isReplyName(key) {
@@ -222,6 +223,7 @@ func (p *Publisher) find(dst []*slot, t *target, key string) []*slot {
 			if h := b.handle(q); h != nil {
 				return append(dst, p.slot(h))
 			}
+			p.missing = true
 		} else if h := b.replyHandle(vhost, key); h != nil {
 			return append(dst, p.slot(h))
 		}
@@ -231,6 +233,8 @@ func (p *Publisher) find(dst []*slot, t *target, key string) []*slot {
 	for _, id := range p.found {
 		if h := b.handleByID(p.view, id); h != nil {
 			dst = append(dst, p.slot(h))
+		} else {
+			p.missing = true
 		}
 	}
 	return dst

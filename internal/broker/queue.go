@@ -35,13 +35,33 @@ func (c *Conn) use(name string) (*catalog.Queue, *queuehost.Handle, *amqperr.Err
 	return c.b.find(c.vhost, name)
 }
 
-// handle returns the running queue behind a definition. A queue appears in the
-// catalog's view before whoever declared it has made it run; so whoever meets
-// it first does. It returns nil for a queue that has been deleted meanwhile.
+// handle returns the running queue behind a definition, nil if it does not run
+// (yet, or any more).
+//
+// A queue appears in the catalog's view before its declare is answered. One
+// that is not durable is made to run by whoever meets it first. A durable one
+// is not there for others until the declare is on disk: otherwise a message
+// could be confirmed in a queue that a power cut takes away.
 func (b *Broker) handle(q *catalog.Queue) *queuehost.Handle {
-	if h := b.queues.Get(seglog.GroupID(q.ID)); h != nil {
+	if h := b.queues.Get(seglog.GroupID(q.ID)); h != nil || q.Durable {
 		return h
 	}
+	return b.make(q)
+}
+
+// handleByID is handle for a queue that a route of v leads to.
+func (b *Broker) handleByID(v *catalog.View, id catalog.QueueID) *queuehost.Handle {
+	if h := b.queues.Get(seglog.GroupID(id)); h != nil {
+		return h
+	}
+	if q := v.QueueByID(id); q != nil {
+		return b.handle(q)
+	}
+	return nil
+}
+
+// make makes a queue run, if it does not and is still in the catalog.
+func (b *Broker) make(q *catalog.Queue) *queuehost.Handle {
 	b.queueMu.Lock()
 	defer b.queueMu.Unlock()
 	if h := b.queues.Get(seglog.GroupID(q.ID)); h != nil {
@@ -56,17 +76,6 @@ func (b *Broker) handle(q *catalog.Queue) *queuehost.Handle {
 		return nil
 	}
 	return h
-}
-
-// handleByID is handle for a queue that a route of v leads to.
-func (b *Broker) handleByID(v *catalog.View, id catalog.QueueID) *queuehost.Handle {
-	if h := b.queues.Get(seglog.GroupID(id)); h != nil {
-		return h
-	}
-	if q := v.QueueByID(id); q != nil {
-		return b.handle(q)
-	}
-	return nil
 }
 
 // QueueDef is a queue of the catalog as queuehost wants it.
@@ -112,25 +121,27 @@ func (c *Conn) DeclareQueue(r DeclareQueue) (DeclaredQueue, *amqperr.Error) {
 	return c.b.declareQueue(d)
 }
 
-// declareQueue answers a declare from the view where the queue exists, and has
+// declareQueue answers a declare from the view where the queue runs, and has
 // the catalog make it where it does not.
 func (b *Broker) declareQueue(d catalog.QueueDecl) (DeclaredQueue, *amqperr.Error) {
 	fail := func(err error) (DeclaredQueue, *amqperr.Error) {
 		return DeclaredQueue{}, b.clientError(err, "declare", amqperr.Queue, d.VHost, d.Name)
 	}
-	for {
+	for began := b.clock.Mono(); b.clock.Mono()-began <= int64(b.settings.DeclareTimeout); {
 		q, e := b.view().DeclaredQueue(&d)
 		if e != nil {
 			return DeclaredQueue{}, e
 		}
-		if q == nil {
-			result, err := b.propose(catalog.DeclareQueue(d), d.Durable && !d.Exclusive)
-			if err != nil {
+		var h *queuehost.Handle
+		if q != nil {
+			h = b.handle(q)
+		}
+		if h == nil {
+			// Or it is there, and somebody's declare is on its way to the disk:
+			// ours gets there behind it.
+			var err error
+			if q, h, err = b.proposeQueue(d); err != nil {
 				return fail(err)
-			}
-			q = result.Queue
-			if result.Created {
-				b.counters.queuesDeclared.Add(1)
 			}
 		}
 		// A queue that is sealed is as good as deleted: wait until it is, and declare anew.
@@ -139,15 +150,46 @@ func (b *Broker) declareQueue(d catalog.QueueDecl) (DeclaredQueue, *amqperr.Erro
 		} else if going {
 			continue
 		}
-		h := b.handle(q)
-		if h == nil {
-			if b.view().QueueByID(q.ID) == nil {
-				continue // deleted in between
+		if h != nil {
+			answer, err := b.declared(q, h)
+			if err != nil && err.Code == amqperr.NotFound && h.Unavailable() == nil {
+				continue // sealed or gone this very moment
 			}
+			return answer, err
+		}
+		if b.view().QueueByID(q.ID) != nil {
 			return DeclaredQueue{}, amqperr.QueueUnavailable(d.VHost, d.Name, "it could not be made")
 		}
-		return b.declared(q, h)
+		// It was deleted in between.
 	}
+	return fail(errTimedOut)
+}
+
+// proposeQueue has the catalog declare a queue and makes it run. It does so
+// even when nobody waits for the answer any more.
+func (b *Broker) proposeQueue(d catalog.QueueDecl) (*catalog.Queue, *queuehost.Handle, error) {
+	type made struct {
+		q *catalog.Queue
+		h *queuehost.Handle
+	}
+	m, err := await(b, func(done func(made, error)) {
+		b.commands.Propose(catalog.DeclareQueue(d), d.Durable && !d.Exclusive, func(result any, err error) {
+			if err != nil {
+				done(made{}, err)
+				return
+			}
+			r := result.(*catalog.Result)
+			if r.Err != nil {
+				done(made{}, r.Err)
+				return
+			}
+			if r.Created {
+				b.counters.queuesDeclared.Add(1)
+			}
+			done(made{r.Queue, b.make(r.Queue)}, nil)
+		})
+	})
+	return m.q, m.h, err
 }
 
 func (b *Broker) declared(q *catalog.Queue, h *queuehost.Handle) (DeclaredQueue, *amqperr.Error) {
@@ -185,7 +227,7 @@ func (c *Conn) DeleteQueue(r DeleteQueue) (messages uint64, err *amqperr.Error) 
 	if err := c.mayConfigure(amqperr.Queue, name); err != nil {
 		return 0, err
 	}
-	if c.b.view().Queue(c.vhost, name) == nil {
+	if q := c.b.view().Queue(c.vhost, name); q == nil || c.b.handle(q) == nil {
 		return 0, nil
 	}
 	q, h, err := c.use(name)

@@ -164,7 +164,7 @@ func TestRacingDeclares(t *testing.T) {
 			defer wg.Done()
 			for n := range 100 {
 				name := fmt.Sprintf("q%d", n)
-				if _, err := c.DeclareQueue(DeclareQueue{Name: name}); err != nil {
+				if _, err := c.DeclareQueue(DeclareQueue{Name: name, Durable: n%2 == 0}); err != nil {
 					t.Errorf("client %d: %v", i, err)
 					return
 				}
@@ -179,6 +179,65 @@ func TestRacingDeclares(t *testing.T) {
 	if n := r.view().Queues(vhost).Len(); n != 100 {
 		t.Errorf("%d queues", n)
 	}
+}
+
+// heldCommands holds back the answers of the catalog that wait for the disk.
+type heldCommands struct {
+	Proposer
+	hold chan struct{}
+}
+
+func (h *heldCommands) Propose(cmd []byte, waitStable bool, done func(any, error)) {
+	if !waitStable {
+		h.Proposer.Propose(cmd, waitStable, done)
+		return
+	}
+	h.Proposer.Propose(cmd, waitStable, func(result any, err error) {
+		go func() {
+			<-h.hold
+			done(result, err)
+		}()
+	})
+}
+
+// A durable queue is not there for others before its declare is on disk, and
+// what others have found out meanwhile is not remembered.
+func TestDurableQueueIsThereWhenItsDeclareIsOnDisk(t *testing.T) {
+	r := newRig(t)
+	held := &heldCommands{r.commands, make(chan struct{})}
+	r.commands = held
+	declaring, other := r.connect(), r.connect()
+	declared := make(chan *amqperr.Error, 2)
+	for _, c := range []*client{declaring, other} {
+		go func() {
+			_, err := c.DeclareQueue(DeclareQueue{Name: "q", Durable: true})
+			declared <- err
+		}()
+	}
+	eventually(t, "the queue is in the view", func() bool { return r.view().Queue(vhost, "q") != nil })
+	p := other.Publisher()
+	n, err := publish(p, "", "q", nil, "", nil, 0)
+	if n != 0 || err != nil {
+		t.Errorf("a publish went to %d queues, %v", n, err)
+	}
+	_, err = other.Get(Get{Queue: "q", Channel: 1})
+	refused(t, "get", err, 404)
+	if n, err := other.DeleteQueue(DeleteQueue{Name: "q"}); n != 0 || err != nil {
+		t.Errorf("delete: %d, %v", n, err)
+	}
+	select {
+	case err := <-declared:
+		t.Errorf("declared before it was on disk: %v", err)
+	default:
+	}
+	close(held.hold)
+	ok(t, "declare", <-declared)
+	ok(t, "declare", <-declared)
+	n, err = publish(p, "", "q", nil, "", nil, 0)
+	if n != 1 || err != nil {
+		t.Errorf("then a publish went to %d queues, %v", n, err)
+	}
+	p.Flush()
 }
 
 // An auto-delete queue goes with its last consumer, and only then. L25

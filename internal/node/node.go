@@ -71,6 +71,8 @@ type Node struct {
 	running  bool          // the groups have been started
 	stopping chan struct{} // closed when Stop or fail begins
 	stopOnce sync.Once
+	stopped  sync.Once // Stop has done its work
+	stopErr  error
 	fatal    atomic.Pointer[error]         // why the node must end, once it must
 	failed   chan struct{}                 // closed with it
 	ready    atomic.Pointer[broker.Broker] // for goroutines of the log, which may come before there is one

@@ -39,6 +39,11 @@ func (n *Node) fail(err error) {
 // connected, then everything to disk and the clean mark. It returns what
 // went wrong; the data folder is then as after a crash, which loses nothing.
 func (n *Node) Stop() error {
+	n.stopped.Do(func() { n.stopErr = n.stop() })
+	return n.stopErr
+}
+
+func (n *Node) stop() error {
 	n.stopOnce.Do(func() { close(n.stopping) })
 	n.listeners.close()
 	n.broker.Stop(waitLimit)
