@@ -1,0 +1,43 @@
+# What is built and tested here. `make help` lists the targets.
+
+GO ?= go
+BINARY ?= bin/holdfast
+ROUNDS ?= 100
+
+.PHONY: help build vet test race interop crash crash-short space recovery generate clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' Makefile | awk -F': ' '{ printf "  %-12s %s\n", $$1, $$2 }'
+
+build: ## the binary, bin/holdfast
+	CGO_ENABLED=0 $(GO) build -o $(BINARY) ./cmd/holdfast
+
+vet: ## go vet
+	$(GO) vet ./...
+
+test: ## all tests; they need nothing but Go
+	$(GO) test ./...
+
+race: ## the rooms under the race detector
+	$(GO) test -race ./internal/...
+
+interop: build ## the suites and sessions of other clients; installs what they need
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/interop
+
+crash: build ## kill -9 under load, ROUNDS times
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash rounds -n $(ROUNDS)
+
+crash-short: build ## a few rounds of it
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash rounds -n 10
+
+space: build ## one message held while ten million pass: the disk in use
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash space
+
+recovery: build ## a million messages on disk, kill -9: the first delivery
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash recovery
+
+generate: ## generated source and pages
+	$(GO) generate ./...
+
+clean: ## what was built
+	rm -rf bin
