@@ -104,7 +104,7 @@ func adminError(err error) error {
 		}
 		return &AdminError{kind, text}
 	}
-	if errors.Is(err, errTimedOut) {
+	if errors.Is(err, errTimedOut) || errors.Is(err, ErrOverdue) {
 		return &AdminError{Unavailable, "no answer in time: the node waits for the disk, or is overloaded"}
 	}
 	return &AdminError{Unavailable, err.Error()}

@@ -17,7 +17,9 @@ import (
 )
 
 // Proposer puts a command of the catalog in order. done gets what the catalog
-// answered, *catalog.Result, or an error if the catalog is closed; with
+// answered, *catalog.Result, or an error: ErrOverdue if the disk takes too
+// long, which says nothing about what will become of the command, or another
+// if the catalog is closed. With
 // waitStable it runs when the command is on disk, else when it is applied. It
 // runs on a shard worker and must not block.
 type Proposer interface {
@@ -115,6 +117,9 @@ type answer[T any] struct {
 	err   error
 }
 
+// ErrOverdue is what a Proposer answers when the disk has taken too long.
+var ErrOverdue = errors.New("the disk takes too long")
+
 var (
 	// errTimedOut says that nobody answered within the bounded wait.
 	errTimedOut = errors.New("no answer in time")
@@ -183,7 +188,7 @@ func (b *Broker) clientError(err error, operation string, kind amqperr.Kind, vho
 	switch {
 	case errors.As(err, &told):
 		return told
-	case errors.Is(err, errTimedOut):
+	case errors.Is(err, errTimedOut), errors.Is(err, ErrOverdue):
 		return amqperr.TimedOut(operation, kind, vhost, name, b.settings.DeclareTimeout)
 	case errors.Is(err, errFailed):
 		return amqperr.Forced(err.Error())

@@ -22,6 +22,7 @@ func (b *Broker) remove(cmd []byte, waitStable bool, done func(*catalog.Result, 
 				err = r.Err
 			}
 			if err != nil {
+				b.dropUnknown()
 				if done != nil {
 					done(r, err)
 				}
@@ -60,6 +61,20 @@ func (b *Broker) dropQueues(queues []*catalog.Queue, done func()) {
 	}
 	b.counters.queuesDeleted.Add(uint64(len(queues)))
 	one()
+}
+
+// dropUnknown drops the queues that run and that the catalog does not know: a
+// command that was not answered in time may have been carried out.
+func (b *Broker) dropUnknown() {
+	for h := range b.queues.All() {
+		b.queueMu.Lock()
+		if h.ID() < firstReplyQueue && b.view().QueueByID(catalog.QueueID(h.ID())) == nil {
+			d := h.Def()
+			b.counters.gone(h.Stats())
+			b.queues.Drop(h.ID(), amqperr.NoQueue(d.VHost, d.Name), nil)
+		}
+		b.queueMu.Unlock()
+	}
 }
 
 // deleteConnectionQueues deletes the exclusive queues of a connection that has

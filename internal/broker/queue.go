@@ -248,25 +248,23 @@ func (b *Broker) deleteQueue(q *catalog.Queue, h *queuehost.Handle, ifUnused, if
 	} else if going && b.view().QueueByID(q.ID) == nil {
 		return 0, nil
 	}
+	// One step leads to the next whether or not somebody still waits: a queue
+	// that is sealed must be deleted or unsealed. Waiting for the drop as well
+	// puts the consumers' cancels before the answer.
 	messages, err := await(b, func(done func(uint64, error)) {
 		h.Seal(ifUnused, ifEmpty, func(n uint64, err error) {
-			if err == nil {
-				b.begin(q.ID)
-			}
-			done(n, err)
-		})
-	})
-	if err != nil {
-		return fail(err)
-	}
-	// Waiting for the drop as well puts the consumers' cancels before the answer.
-	_, err = await(b, func(done func(*catalog.Result, error)) {
-		b.remove(catalog.DeleteQueues([]catalog.QueueID{q.ID}), q.Durable, func(r *catalog.Result, err error) {
 			if err != nil {
-				h.Unseal()
+				done(0, err)
+				return
 			}
-			b.finish(q.ID)
-			done(r, err)
+			b.begin(q.ID)
+			b.remove(catalog.DeleteQueues([]catalog.QueueID{q.ID}), q.Durable, func(_ *catalog.Result, err error) {
+				if err != nil {
+					h.Unseal()
+				}
+				b.finish(q.ID)
+				done(n, err)
+			})
 		})
 	})
 	if err != nil {

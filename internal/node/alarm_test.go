@@ -2,12 +2,17 @@ package node
 
 import (
 	"bytes"
+	"errors"
+	"reflect"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"holdfast/internal/clock"
 	"holdfast/internal/config"
+	"holdfast/internal/vfs"
 )
 
 // T49: a disk that fills up blocks who publishes, not who consumes; when the
@@ -81,4 +86,58 @@ func TestDiskAlarm(t *testing.T) {
 	default:
 	}
 	send(t, ch, "q", amqp.Persistent, "afterwards")
+}
+
+// L51: a disk that hangs: what waits for it is answered in time (a nack, which
+// means unknown; 541), and when it goes on, everything does.
+func TestHangingDisk(t *testing.T) {
+	p := newPlace(t)
+	hands := clock.NewManual(time.Unix(1_700_000_000, 0))
+	o := options(p.settings(), p.disk)
+	o.Clock = hands
+	n, err := Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Stop() })
+	ch, other := open(t, n), open(t, n)
+	must(ch.QueueDeclare("q", true, false, false, false, nil))(t)
+	send(t, ch, "q", amqp.Persistent, "before")
+
+	hang := make(chan struct{})
+	p.disk.Inject(vfs.Fault{Op: vfs.OpDatasync, Hang: hang})
+	w, err := ch.PublishWithDeferredConfirm("", "q", false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte("hung")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := make(chan error, 1)
+	go func() {
+		_, err := other.QueueDeclare("late", true, false, false, false, nil)
+		declared <- err
+	}()
+	// Both are in the log, behind the sync that hangs.
+	eventually(t, "both wait", func() bool {
+		return n.Broker().Totals().WaitingForDisk == 1 && n.catalog.View().Queue("/", "late") != nil
+	})
+	for range 20 { // by the second, as time goes
+		hands.Advance(time.Second)
+		time.Sleep(time.Millisecond)
+	}
+	if w.Wait() {
+		t.Error("confirmed, and not on disk")
+	}
+	var refusal *amqp.Error
+	if err := <-declared; !errors.As(err, &refusal) || refusal.Code != 541 {
+		t.Errorf("declare: %v, want 541", err)
+	}
+	if n.Err() != nil {
+		t.Fatal(n.Err())
+	}
+	close(hang)
+	send(t, ch, "q", amqp.Persistent, "after")
+	must(open(t, n).QueueDeclare("late", true, false, false, false, nil))(t)
+	// What was nacked is there all the same: a nack means unknown.
+	if got := get(t, open(t, n), "q"); !reflect.DeepEqual(got, []string{"before", "hung", "after"}) {
+		t.Errorf("got %v", got)
+	}
 }

@@ -177,7 +177,7 @@ func (n *Node) openLog(o Options) (err error) {
 	n.catalog = catalog.New()
 	n.commands = n.groups.NewSimpleGroup(catalogGroup, n.catalog)
 	n.broker = broker.New(broker.Options{
-		Catalog: n.catalog, Commands: n.commands, Queues: n.queues,
+		Catalog: n.catalog, Commands: commands{n.commands}, Queues: n.queues,
 		Settings: s, Clock: n.clock, Logger: n.log.With("room", "broker"),
 		NewReader: n.seglog.NewReader,
 	})
@@ -191,6 +191,19 @@ func (n *Node) openLog(o Options) (err error) {
 func nodeCredit(mark uint64) int64 {
 	const most, least = 256 << 20, 1 << 20
 	return int64(max(min(mark/2, most), least))
+}
+
+// commands is the catalog's group in the broker's words.
+type commands struct{ group *replica.SimpleGroup }
+
+// Propose implements broker.Proposer.
+func (c commands) Propose(cmd []byte, waitStable bool, done func(result any, err error)) {
+	c.group.Propose(cmd, waitStable, func(result any, err error) {
+		if errors.Is(err, replica.ErrOverdue) {
+			err = broker.ErrOverdue
+		}
+		done(result, err)
+	})
 }
 
 // replay reads the log into the catalog and the queues. A catalog that lost
