@@ -25,7 +25,6 @@ import (
 const (
 	checkpointMagic = 0x4b434648 // "HFCK"
 	checkpointHead  = 24
-	groupsPerLock   = 256
 
 	segFlagFooter = 1
 	segFlagSealed = 2
@@ -81,6 +80,9 @@ func (l *Log) checkpoint(clean bool) error {
 	return nil
 }
 
+// groupsPerLock is how many groups are looked at before others get their turn.
+var groupsPerLock = 256
+
 // encodeGroups encodes all groups that have anything.
 func (l *Log) encodeGroups(list []*group) (buf []byte, n int) {
 	for len(list) > 0 {
@@ -94,6 +96,7 @@ func (l *Log) encodeGroups(list []*group) (buf []byte, n int) {
 			}
 		}
 		l.mu.Unlock()
+		l.kee.pause()
 	}
 	return buf, n
 }
@@ -354,7 +357,7 @@ func (c *loaded) parseGroup(d *decoder) error {
 		if d.bad {
 			return errCheckpoint
 		}
-		r := &run{g: g, seg: seg(), first: d.u()}
+		r := &run{g: g, seg: seg(), first: d.u(), listed: true}
 		r.last = r.first + d.u()
 		r.items, r.bytes, r.minItem, r.maxItem = d.u(), int64(d.u()), d.u32(), d.u32()
 		var err error

@@ -63,6 +63,7 @@ func (g *group) insert(r *run) {
 	g.runs = append(g.runs, nil)
 	copy(g.runs[i+1:], g.runs[i:])
 	g.runs[i] = r
+	r.listed = true
 	g.fixReach(i)
 }
 
@@ -99,6 +100,8 @@ func (g *group) forget() {
 	for _, r := range g.runs {
 		if r.live.n > 0 {
 			kept = append(kept, r)
+		} else {
+			r.listed = false
 		}
 	}
 	clear(g.runs[len(kept):])

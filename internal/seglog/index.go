@@ -112,12 +112,11 @@ func (l *Log) addItems(g *group, seg *segment, open *[]*run, first uint64, n int
 		seg.runs = append(seg.runs, r)
 		g.insert(r)
 	} else {
-		wasDead := r.live.n == 0
 		r.last = last
-		if wasDead {
-			g.insert(r)
-		} else {
+		if r.listed {
 			g.extended(r)
+		} else {
+			g.insert(r)
 		}
 	}
 	before := r.liveBytes()

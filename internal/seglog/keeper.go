@@ -20,6 +20,8 @@ type keeper struct {
 
 	lastLook int64 // of the slow checks
 	cold     coldWriter
+
+	between func() // tests: called where others may come in between two parts of what the keeper does
 }
 
 const (
@@ -87,6 +89,13 @@ func (l *Log) keepStep() bool {
 		return false
 	}
 	return l.rewriteStep(now)
+}
+
+// pause is where the keeper holds no lock in the middle of something, and the log goes on.
+func (k *keeper) pause() {
+	if k.between != nil {
+		k.between()
+	}
 }
 
 // keep turns an error of the keeper's writing into the end of the log. A lack of space only waits.

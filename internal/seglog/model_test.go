@@ -42,6 +42,7 @@ type pin struct {
 }
 
 func newWorld(t testing.TB, seed uint64) *world {
+	groupsPerLock = 1
 	w := &world{rig: newRig(t), rng: rand.New(rand.NewPCG(seed, 99)), groups: map[GroupID]*host{}}
 	w.o.Events.NeedSnapshot = func(gs []GroupID) {
 		for _, g := range gs {
@@ -272,6 +273,32 @@ func (w *world) recover(clean bool) {
 	}
 	w.compare(found, state)
 	w.l.begin()
+	w.interleave()
+}
+
+// interleave lets hosts go on in the middle of checkpoints and rewriting.
+func (w *world) interleave() {
+	inside := false
+	w.l.kee.between = func() {
+		if inside || w.rng.IntN(3) > 0 {
+			return
+		}
+		inside = true
+		for range w.rng.IntN(4) {
+			if h := w.groups[w.lastID-GroupID(w.rng.IntN(4))]; h != nil && !h.dropped {
+				ids := slices.Sorted(maps.Keys(h.live))
+				if w.rng.IntN(2) == 0 {
+					w.put(h)
+				} else {
+					w.del(h, slices.DeleteFunc(ids, func(uint64) bool { return w.rng.IntN(2) > 0 }))
+				}
+			}
+			if w.rng.IntN(2) == 0 {
+				w.commit()
+			}
+		}
+		inside = false
+	}
 }
 
 func (w *world) compare(found map[GroupID]uint64, state map[GroupID]string) {
@@ -385,6 +412,7 @@ func TestManyCrashes(t *testing.T) {
 		w := newWorld(t, seed)
 		w.fs.SetGarbage(0.2)
 		w.start()
+		w.interleave()
 		for range 8 {
 			for range 20 + w.rng.IntN(120) {
 				w.step()
@@ -398,6 +426,7 @@ func TestManyCrashes(t *testing.T) {
 					w.crash()
 				}
 			case 1:
+				w.l.kee.between = nil
 				if err := w.l.Close(true); err != nil {
 					if err == ErrClosed {
 						w.crash()
@@ -410,6 +439,11 @@ func TestManyCrashes(t *testing.T) {
 				w.fs.CrashAt(w.fs.Calls() + 1 + w.rng.IntN(30))
 				for !w.fs.Crashed() {
 					w.step()
+				}
+				if w.rng.IntN(2) == 0 { // it was only killed there, and the power goes after the next start
+					w.fs = w.fs.KillClone()
+					w.note("killed in a call")
+					w.recover(false)
 				}
 				w.crash()
 			default:

@@ -285,6 +285,7 @@ func (l *Log) flushCold() error {
 		}
 	}
 	buf, at := l.encodeCold(seg)
+	l.kee.pause()
 	l.io[1].begin(l.o.Clock.Mono())
 	_, err := seg.file.WriteAt(buf, seg.end)
 	if err == nil {

@@ -72,6 +72,7 @@ type run struct {
 	seg         *segment
 	first, last uint64 // span of all ids ever in the run
 	reach       uint64 // highest last of this and all runs before it in group.runs
+	listed      bool   // in group.runs
 	live        idset
 	items       uint64 // ever in the run
 	bytes       int64  // of all items ever in the run
