@@ -199,6 +199,7 @@ func (w *world) step() {
 		if !w.commit() {
 			return
 		}
+		w.checkIndex()
 	case n < 94:
 		w.l.keepStep()
 		w.l.prepareStep()
@@ -208,6 +209,43 @@ func (w *world) step() {
 		if w.l.markDue() && !w.l.failed.Load() {
 			w.l.writeMark()
 		}
+	}
+}
+
+// checkIndex compares, when all is stable, what the log holds for live with what the hosts do.
+func (w *world) checkIndex() {
+	want := int64(0)
+	for _, h := range w.groups {
+		if !h.dropped {
+			want += int64(len(h.live))
+		}
+	}
+	if got := w.l.Stats().LiveItems; got != want && !w.l.in.waiting() {
+		w.failf("%d items live, the hosts have %d", got, want)
+	}
+	perSegment := int64(0)
+	for _, s := range w.l.segs {
+		items, snaps, tails := uint64(0), 0, 0
+		for _, r := range s.runs {
+			items += r.live.n
+		}
+		for _, g := range w.l.list {
+			if g.snap.seg == s {
+				snaps++
+			}
+			for _, p := range g.tail {
+				if p.seg == s {
+					tails++
+				}
+			}
+		}
+		if items != s.items || snaps != s.snaps || tails != s.tails {
+			w.failf("%s counts %d items, %d snapshots, %d entries; it has %d, %d, %d", segmentName(s.id), s.items, s.snaps, s.tails, items, snaps, tails)
+		}
+		perSegment += int64(items)
+	}
+	if perSegment != want {
+		w.failf("segments hold %d live items, the hosts have %d", perSegment, want)
 	}
 }
 
