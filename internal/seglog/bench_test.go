@@ -132,12 +132,16 @@ func fillLog(b *testing.B, dir string, n, per, size int, groups int) {
 	}
 }
 
-// BenchmarkOpen opens a log with ten million messages after an unclean stop.
+// BenchmarkOpen opens a log after an unclean stop: ten million messages in one queue, in a thousand, and a hundred thousand
+// queues with ten messages each.
 func BenchmarkOpen(b *testing.B) {
-	for _, groups := range []int{1, 1000} {
-		b.Run(map[int]string{1: "10M-in-1", 1000: "10M-in-1000"}[groups], func(b *testing.B) {
-			dir := b.TempDir()
-			fillLog(b, dir, 10_000_000, 100, 100, groups)
+	for _, c := range []struct {
+		name               string
+		items, per, groups int
+	}{{"10M-in-1", 10_000_000, 100, 1}, {"10M-in-1000", 10_000_000, 100, 1000}, {"1M-in-100k", 1_000_000, 1, 100_000}} {
+		b.Run(c.name, func(b *testing.B) {
+			dir, groups := b.TempDir(), c.groups
+			fillLog(b, dir, c.items, c.per, 100, groups)
 			b.ResetTimer()
 			for range b.N {
 				l, err := Open(vfs.OS(), dir, Options{Logger: quiet()})
@@ -151,7 +155,7 @@ func BenchmarkOpen(b *testing.B) {
 				for g := 1; g <= groups; g++ {
 					l.SetLive(GroupID(g), []Range{{0, 1 << 40}})
 				}
-				if s := l.Stats(); s.LiveItems < 10_000_000 {
+				if s := l.Stats(); s.LiveItems < int64(c.items) {
 					b.Fatalf("%d live items", s.LiveItems)
 				}
 				b.ReportMetric(float64(n), "replayed")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"holdfast/internal/vfs"
 )
@@ -25,6 +26,8 @@ import (
 const (
 	checkpointMagic = 0x4b434648 // "HFCK"
 	checkpointHead  = 24
+
+	ghostPatience = time.Minute
 
 	segFlagFooter = 1
 	segFlagSealed = 2
@@ -90,15 +93,31 @@ func (l *Log) encodeGroups(list []*group) (buf []byte, n int) {
 		list = list[len(part):]
 		l.mu.Lock()
 		for _, g := range part {
-			if !g.dropped && (g.snap.seg != nil || len(g.tail) > 0 || len(g.runs) > 0) {
+			switch {
+			case g.dropped:
+			case g.snap.seg != nil || len(g.tail) > 0 || len(g.runs) > 0:
 				buf = l.appendGroup(buf, g)
 				n++
+			default:
+				l.forgetGhost(g)
 			}
 		}
 		l.mu.Unlock()
 		l.kee.pause()
 	}
 	return buf, n
+}
+
+// forgetGhost forgets a group of which nothing was ever written: somebody released items of a group already dropped. One
+// whose first record is still on its way looks the same, so it gets its time.
+func (l *Log) forgetGhost(g *group) {
+	now := l.o.Clock.Mono()
+	switch {
+	case g.ghostAt == 0 || l.alarmOn:
+		g.ghostAt = now + 1
+	case g.lastIndex == 0 && now-g.ghostAt > int64(ghostPatience):
+		l.forgetGroup(g)
+	}
 }
 
 func (l *Log) appendGroup(buf []byte, g *group) []byte {

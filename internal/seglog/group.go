@@ -23,6 +23,7 @@ type group struct {
 	askedAt int64
 	hit     string // why it is quarantined; empty if it is not
 	dropped bool
+	ghostAt int64 // when it was first seen to have nothing at all
 
 	// Recovery.
 	upTo    uint64 // the state includes all frames up to this sequence

@@ -86,7 +86,6 @@ type recovery struct {
 	chain   []*fileOnDisk
 	cold    []*fileOnDisk // without a checkpoint
 	scanned []*segment
-	dropped map[GroupID]bool
 }
 
 // openFiles opens all segment files and reads their headers past the page cache.
@@ -329,7 +328,7 @@ func (rc *recovery) probe(f *fileOnDisk) {
 // fromFiles is for a log without a usable checkpoint: everything is scanned.
 func (rc *recovery) fromFiles() {
 	rc.sc.full = true
-	rc.dropped = map[GroupID]bool{}
+	rc.sc.dropped = map[GroupID]bool{}
 	for _, f := range rc.sorted() {
 		if !f.ok {
 			rc.probe(f)
@@ -414,7 +413,8 @@ func (rc *recovery) scanOne(s *segment, off int64, limit uint64) error {
 	return nil
 }
 
-// takeCold enters all survivors of a cold segment, where there is no checkpoint that knows them.
+// takeCold enters all survivors of a cold segment, where there is no checkpoint that knows them. A group whose end lay in a
+// segment used again comes back with them: better so than that one is lost whose state lies here alone.
 func (rc *recovery) takeCold(f *fileOnDisk) {
 	l := rc.l
 	s := &segment{
@@ -425,10 +425,10 @@ func (rc *recovery) takeCold(f *fileOnDisk) {
 	err := walk(f.file, s.gen, 0, f.size, func(h head, off int64, rec *record) {
 		s.end = h.bytes() + int64(h.off)
 		s.stable, s.lastSeq = s.end, max(s.lastSeq, h.seq)
-		g := l.groups[rec.group]
-		if g == nil {
-			return // dropped, or nothing of its state is left: its items are of no use
+		if rc.sc.dropped[rec.group] {
+			return
 		}
+		g := l.group(rec.group) // of an idle group nothing else may be left
 		if rec.kind == KindSnapshot {
 			l.applySnapshot(g, place{rec.index, s, uint32(off), uint32(rec.overhead())})
 			return

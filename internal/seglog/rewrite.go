@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"time"
 
 	"holdfast/internal/vfs"
 )
@@ -36,6 +37,9 @@ type movedRecord struct {
 	raw  []byte // snapshot: the record as it was
 }
 
+// rewriteRate is how many bytes a second are copied when there is no hurry.
+const rewriteRate = 64 << 20
+
 // liveRecordMax is how large a record of survivors becomes; small enough that a cold segment is filled to its end.
 func (l *Log) liveRecordMax() int { return min(256<<10, l.o.FrameMax/4) }
 
@@ -50,7 +54,7 @@ func (l *Log) rewriteStep(now int64) bool {
 	}
 	before := l.stats.rewritten.Load()
 	err := l.rewrite(victim)
-	if errors.Is(err, errNoCold) {
+	if errors.Is(err, errNoCold) || errors.Is(err, errClosing) {
 		return false
 	}
 	if err != nil {
@@ -113,7 +117,10 @@ func better(a, b *segment) bool {
 	return x < y || x == y && a.gen < b.gen
 }
 
-var errNoCold = errors.New("no room for a cold segment")
+var (
+	errNoCold  = errors.New("no room for a cold segment")
+	errClosing = errors.New("the log is closing")
+)
 
 // rewrite copies what lives in the victim.
 func (l *Log) rewrite(victim *segment) error {
@@ -261,6 +268,9 @@ func (l *Log) fitsCold(body, tables int) bool {
 // flushCold writes the cold frame, syncs it, and turns the index to the copies.
 func (l *Log) flushCold() error {
 	c := &l.kee.cold
+	if l.closing.Load() {
+		return errClosing // what was not copied yet stays where it is
+	}
 	defer func() {
 		clear(c.moved)
 		clear(c.recs)
@@ -296,7 +306,26 @@ func (l *Log) flushCold() error {
 		return fmt.Errorf("rewriting into %s: %w", segmentName(seg.id), err)
 	}
 	l.turnToCopies(seg, buf, at)
+	l.rest(len(buf))
 	return nil
+}
+
+// rest holds the rewriter back, so that commits find the disk free, unless the files take more than they may.
+func (l *Log) rest(written int) {
+	if l.noLoop {
+		return
+	}
+	l.mu.Lock()
+	total, _, _, limit := l.spaceState()
+	hurry := total > limit || l.alarmOn
+	l.mu.Unlock()
+	if hurry {
+		return
+	}
+	select {
+	case <-l.stop:
+	case <-time.After(time.Duration(int64(written) * int64(time.Second) / rewriteRate)):
+	}
 }
 
 // encodeCold builds the frame and says where its records lie in the segment.

@@ -178,6 +178,8 @@ type scanner struct {
 	check  bool   // the next list tells what the hole before it held
 	list   []byte // groups of the last frame with records
 	got    map[place]*Replayed
+
+	dropped map[GroupID]bool // with full: groups that ended
 }
 
 // scan reads a segment from off on. limit is the last sequence that counts in it, as the next segment says; 0 if there is
@@ -291,6 +293,9 @@ func (sc *scanner) hit(id GroupID, reason string) {
 // apply enters one record.
 func (sc *scanner) apply(s *segment, seq uint64, off uint32, rec *record) {
 	l := sc.l
+	if sc.full && rec.kind == KindDrop {
+		sc.dropped[rec.group] = true
+	}
 	g := l.groups[rec.group]
 	if g != nil {
 		g.lastSeq = seq
