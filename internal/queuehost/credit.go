@@ -6,14 +6,15 @@ import (
 )
 
 // Credit bounds what one connection has in flight towards queues. Publishes
-// charge it and never wait; the connection's reader calls Wait before it reads
-// on. The queues' workers give it back.
+// charge it and never wait; whoever takes in more for the connection (its
+// reader, the workers of its channels) calls Wait before it goes on. The queues' workers give it back.
 type Credit struct {
 	pool    *creditPool
 	inbox   atomic.Int64 // of used, what no queue has applied yet
 	used    atomic.Int64
-	waiting atomic.Bool // a Wait is registered; the pool's mutex guards the rest
-	wake    chan struct{}
+	waiting atomic.Bool   // somebody waits; the pool's mutex guards the rest
+	waits   int           // how many
+	wake    chan struct{} // closed when they may look again
 }
 
 // creditPool is what all connections of a node share.
@@ -58,19 +59,19 @@ func (c *Credit) Enough() bool {
 func (c *Credit) InFlight() int64 { return c.used.Load() }
 
 // Wait returns true when there is credit, at once in the ordinary case, and
-// false when stop was closed first. One goroutine at a time may wait.
+// false when stop was closed first. Any number of goroutines may wait.
 func (c *Credit) Wait(stop <-chan struct{}) bool {
 	for !c.Enough() {
 		wake := c.register()
 		// A give between Enough and register has not seen the waiter.
 		if c.Enough() {
-			c.unregister()
+			c.unregister(wake)
 			return true
 		}
 		select {
 		case <-wake:
 		case <-stop:
-			c.unregister()
+			c.unregister(wake)
 			return false
 		}
 	}
@@ -82,23 +83,25 @@ func (c *Credit) register() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.wake == nil {
-		c.wake = make(chan struct{}, 1)
+		c.wake = make(chan struct{})
+		p.waiters[c] = struct{}{}
+		c.waiting.Store(true)
 	}
-	select {
-	case <-c.wake: // of an earlier wait
-	default:
-	}
-	p.waiters[c] = struct{}{}
-	c.waiting.Store(true)
+	c.waits++
 	return c.wake
 }
 
-func (c *Credit) unregister() {
+// unregister takes one waiter back that goes on without having been woken.
+func (c *Credit) unregister(wake <-chan struct{}) {
 	p := c.pool
 	p.mu.Lock()
-	delete(p.waiters, c)
-	c.waiting.Store(false)
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	if c.wake != wake {
+		return // it has been woken meanwhile
+	}
+	if c.waits--; c.waits == 0 {
+		p.forget(c)
+	}
 }
 
 func (c *Credit) charge(n int64) {
@@ -141,12 +144,17 @@ func (p *creditPool) wakeAll() {
 	p.mu.Unlock()
 }
 
-// release ends c's wait, if there is one. The mutex is held.
+// release wakes all who wait for c. The mutex is held.
 func (p *creditPool) release(c *Credit) {
-	if _, ok := p.waiters[c]; !ok {
-		return
+	if c.wake != nil {
+		close(c.wake)
+		p.forget(c)
 	}
+}
+
+// forget strikes c off the list of those who wait. The mutex is held.
+func (p *creditPool) forget(c *Credit) {
 	delete(p.waiters, c)
+	c.waits, c.wake = 0, nil
 	c.waiting.Store(false)
-	c.wake <- struct{}{} // has room: emptied by register, sent to once
 }

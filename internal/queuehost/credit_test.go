@@ -1,6 +1,7 @@
 package queuehost
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 )
@@ -28,6 +29,36 @@ func TestCreditHoldsBackAndLetsGo(t *testing.T) {
 		close(stop)
 		synctest.Wait()
 		want(t, "stopped", []bool{answered, got}, []bool{true, false})
+	})
+}
+
+// The workers of a connection's channels wait beside its reader: whoever waits
+// is let go, whether others of the connection came, or left, meanwhile.
+func TestCreditLetsAllWaitersGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Credit{pool: newCreditPool(1000, 1<<20)}
+		c.charge(1500)
+		c.applied(1500)
+		var let atomic.Int64
+		wait := func(stop <-chan struct{}) {
+			if c.Wait(stop) {
+				let.Add(1)
+			}
+		}
+		stop := make(chan struct{})
+		for range 3 {
+			go wait(nil)
+			synctest.Wait()
+		}
+		go wait(stop)
+		synctest.Wait()
+		close(stop)
+		synctest.Wait()
+		want(t, "let go while there is no credit", let.Load(), int64(0))
+		c.give(1500)
+		synctest.Wait()
+		want(t, "let go", let.Load(), int64(3))
+		want(t, "still waited for", []any{len(c.pool.waiters), c.waiting.Load()}, []any{0, false})
 	})
 }
 
