@@ -58,3 +58,35 @@ func TestIdleGroupsOutliveCheckpoints(t *testing.T) {
 	r.mustRead(2, 1)
 	r.mustRead(2, 2)
 }
+
+// TestSnapshotDoesNotHideLostItems: a snapshot tells the state as of its entry, but not the items of entries that were lost
+// before it. R17
+func TestSnapshotDoesNotHideLostItems(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.append(entryRecord(2, 1, 1, 1, 100), entryRecord(3, 1, 1, 1, 100))
+	var heads []int64
+	for _, rec := range []Record{entryRecord(2, 2, 2, 1, 100), entryRecord(4, 1, 1, 1, 100)} {
+		heads = append(heads, r.l.active.end)
+		r.append(rec)
+	}
+	r.append(snapshotRecord(2, 2), snapshotRecord(3, 1))
+	r.append(entryRecord(2, 3, 3, 1, 100), entryRecord(3, 2, 2, 1, 100))
+	for _, off := range heads {
+		if err := r.fs.Flip("log/"+segmentName(r.l.active.id), off+20, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.fs = r.fs.KillClone()
+	r.mustOpen()
+	var hit []GroupID
+	for _, h := range r.l.Quarantined() {
+		hit = append(hit, h.Group)
+	}
+	if want := []GroupID{0, 2, 4}; !slices.Equal(hit, want) { // 0: whoever is not known here
+		t.Fatalf("quarantined %v, want %v", hit, want)
+	}
+	if got, want := r.replay(), []string{"3:s1", "3:e2[2-2]"}; !slices.Equal(got, want) {
+		t.Fatalf("replayed %v, want %v", got, want)
+	}
+}

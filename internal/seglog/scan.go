@@ -177,7 +177,7 @@ type scanner struct {
 	blind  uint64 // groups without a record after this sequence may have lost some
 	check  bool   // the next list tells what the hole before it held
 	list   []byte // groups of the last frame with records
-	got    map[place]*Replayed
+	got    replayStore
 
 	dropped map[GroupID]bool // with full: groups that ended
 }
@@ -310,8 +310,14 @@ func (sc *scanner) apply(s *segment, seq uint64, off uint32, rec *record) {
 		g = l.group(rec.group)
 		g.lastSeq = seq
 	}
-	if rec.kind == KindEntry && len(sc.holes) > 0 && !sc.full && rec.index > g.lastIndex+1 {
-		sc.hit(rec.group, fmt.Sprintf("entries %d to %d are lost", g.lastIndex+1, rec.index-1))
+	if len(sc.holes) > 0 && !sc.full {
+		next := g.lastIndex + 1
+		switch {
+		case rec.kind == KindEntry && rec.index > next:
+			sc.hit(rec.group, fmt.Sprintf("entries %d to %d are lost", next, rec.index-1))
+		case rec.kind == KindSnapshot && rec.index >= next: // it has their effect, but not their items
+			sc.hit(rec.group, fmt.Sprintf("entries %d to %d are lost", next, rec.index))
+		}
 	}
 	l.addRecordItems(g, s, &g.open, off, rec)
 	p := place{index: rec.index, seg: s, off: off, length: uint32(rec.overhead())}
@@ -323,11 +329,11 @@ func (sc *scanner) apply(s *segment, seq uint64, off uint32, rec *record) {
 		}
 	case KindSnapshot:
 		if g.snap.seg != nil {
-			delete(sc.got, g.snap)
+			sc.got.drop(g.snap)
 		}
 		for _, t := range g.tail {
 			if t.index <= p.index {
-				delete(sc.got, t)
+				sc.got.drop(t)
 			}
 		}
 		l.applySnapshot(g, p)
@@ -340,10 +346,49 @@ func (sc *scanner) apply(s *segment, seq uint64, off uint32, rec *record) {
 }
 
 // keep copies what Replay will hand back.
-func (sc *scanner) keep(p place, rec *record) { sc.got[p] = replayedOf(rec) }
+func (sc *scanner) keep(p place, rec *record) { sc.got.put(p, rec) }
 
-func replayedOf(rec *record) *Replayed {
-	return &Replayed{
+// replayStore holds, by place, the records Replay will hand back.
+type replayStore struct {
+	at   map[uint64]int32 // index in recs; without pointers, there may be millions
+	recs []Replayed
+	free []int32
+}
+
+func (p place) key() uint64 { return uint64(p.seg.id)<<32 | uint64(p.off) }
+
+func (s *replayStore) put(p place, rec *record) {
+	if s.at == nil {
+		s.at = map[uint64]int32{}
+	}
+	r := replayedOf(rec)
+	if n := len(s.free); n > 0 {
+		s.recs[s.free[n-1]] = r
+		s.at[p.key()] = s.free[n-1]
+		s.free = s.free[:n-1]
+		return
+	}
+	s.at[p.key()] = int32(len(s.recs))
+	s.recs = append(s.recs, r)
+}
+
+func (s *replayStore) drop(p place) {
+	if i, ok := s.at[p.key()]; ok {
+		delete(s.at, p.key())
+		s.recs[i] = Replayed{}
+		s.free = append(s.free, i)
+	}
+}
+
+func (s *replayStore) has(p place) bool {
+	_, ok := s.at[p.key()]
+	return ok
+}
+
+func (s *replayStore) get(p place) Replayed { return s.recs[s.at[p.key()]] }
+
+func replayedOf(rec *record) Replayed {
+	return Replayed{
 		Group: rec.group, Kind: rec.kind, Term: rec.term, Index: rec.index, Time: rec.time,
 		Meta: append([]byte(nil), rec.meta...), IDs: rec.ids(),
 	}
