@@ -60,8 +60,8 @@ type Log struct {
 
 	clean     bool // as found by Open
 	ckptNo    uint64
-	recovered map[place]*Replayed // for Replay; gone with Start
-	leftovers []string            // unfinished files, removed by Start
+	recovered replayStore // for Replay; gone with Start
+	leftovers []string    // unfinished files, removed by Start
 
 	failed   atomic.Bool
 	failure  error // set before failed
@@ -157,7 +157,7 @@ func (l *Log) begin() bool {
 	}
 	now := l.o.Clock.Mono()
 	l.mu.Lock()
-	l.rolledAt, l.movedAt, l.recovered = now, now, nil
+	l.rolledAt, l.movedAt, l.recovered = now, now, replayStore{}
 	if len(l.segs) > 0 {
 		l.want = poolBusy
 	}

@@ -62,9 +62,20 @@ func TestIdleGroupsOutliveCheckpoints(t *testing.T) {
 // TestSnapshotDoesNotHideLostItems: a snapshot tells the state as of its entry, but not the items of entries that were lost
 // before it. R17
 func TestSnapshotDoesNotHideLostItems(t *testing.T) {
+	for _, checkpoint := range []bool{false, true} {
+		hideLostItems(t, checkpoint)
+	}
+}
+
+func hideLostItems(t *testing.T, checkpoint bool) {
 	r := newRig(t)
 	r.start()
 	r.append(entryRecord(2, 1, 1, 1, 100), entryRecord(3, 1, 1, 1, 100))
+	if checkpoint {
+		if err := r.l.checkpoint(false); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var heads []int64
 	for _, rec := range []Record{entryRecord(2, 2, 2, 1, 100), entryRecord(4, 1, 1, 1, 100)} {
 		heads = append(heads, r.l.active.end)

@@ -20,7 +20,9 @@ type world struct {
 	groups map[GroupID]*host
 	lastID GroupID
 	pins   []pin
-	log    []string // what happened, for a failure
+	// wasClean is what the log said of the stop before the last start.
+	wasClean bool
+	log      []string // what happened, for a failure
 }
 
 // host is one group: its state now, and every state it went through since it was recovered.
@@ -28,6 +30,7 @@ type host struct {
 	id      GroupID
 	index   uint64 // appended
 	acked   uint64 // stable
+	base    uint64 // recovered
 	next    uint64 // next item id
 	live    map[uint64]int
 	states  map[uint64]string // by index, canonical
@@ -306,9 +309,15 @@ func (w *world) recover(clean bool) {
 	if err != nil {
 		w.failf("replay: %v", err)
 	}
-	if w.l.Clean() != clean && len(found) > 0 { // a log nothing was ever written to is clean
-		w.failf("clean is %v", w.l.Clean())
+	if clean && !w.l.Clean() {
+		w.failf("not clean after a clean stop")
 	}
+	for id, index := range found { // clean again means that nothing became durable since the start before
+		if w.l.Clean() && !clean && (!w.wasClean || w.groups[id] == nil || index != w.groups[id].base) {
+			w.failf("clean, but group %d went on to %d", id, index)
+		}
+	}
+	w.wasClean = w.l.Clean()
 	w.compare(found, state)
 	w.l.begin()
 	w.interleave()
@@ -383,7 +392,7 @@ func (w *world) compare(found map[GroupID]uint64, state map[GroupID]string) {
 			}
 		}
 		total += int64(len(live))
-		w.groups[id] = &host{id: id, index: index, acked: index, next: next, live: live, states: map[uint64]string{index: state[id]}}
+		w.groups[id] = &host{id: id, index: index, acked: index, base: index, next: next, live: live, states: map[uint64]string{index: state[id]}}
 	}
 	if got := w.l.Stats().LiveItems; got != total {
 		w.failf("%d items live, want %d", got, total)

@@ -56,7 +56,7 @@ func (l *Log) open() error {
 	if err != nil {
 		return err
 	}
-	rc := &recovery{l: l, files: files, sc: scanner{l: l, got: map[place]*Replayed{}}}
+	rc := &recovery{l: l, files: files, sc: scanner{l: l}}
 	if ckpt != nil && (!older || rc.usable(ckpt)) {
 		rc.newest = !older
 		rc.fromCheckpoint(ckpt)
@@ -347,6 +347,7 @@ func (rc *recovery) fromFiles() {
 	if len(rc.chain) > 0 {
 		rc.l.log.Warn("no usable checkpoint: scanning the whole log", "segments", len(rc.chain)+len(rc.cold))
 		rc.sc.expect = rc.chain[0].head.seq
+		rc.sc.skipped = rc.sc.expect != 1
 	} else {
 		rc.sc.expect = 1
 	}
@@ -379,6 +380,8 @@ func (rc *recovery) scanChain() error {
 			linked := f.header.prevGen == prevGen || f.damaged
 			if !sc.full || linked && i > 0 {
 				sc.hole(s, sc.expect, f.head.seq-1)
+			} else {
+				sc.skipped = true
 			}
 		}
 		sc.expect = f.head.seq
@@ -500,11 +503,11 @@ func (rc *recovery) loadPlaces() error {
 		if g.hit != "" {
 			continue
 		}
-		if g.snap.seg != nil && rc.sc.got[g.snap] == nil {
+		if g.snap.seg != nil && !rc.sc.got.has(g.snap) {
 			wants = append(wants, want{g.snap, g})
 		}
 		for _, p := range g.tail {
-			if rc.sc.got[p] == nil {
+			if !rc.sc.got.has(p) {
 				wants = append(wants, want{p, g})
 			}
 		}
@@ -527,7 +530,7 @@ func (rc *recovery) loadPlaces() error {
 			}
 			continue
 		}
-		rc.sc.got[x.p] = replayedOf(&rec)
+		rc.sc.got.put(x.p, &rec)
 	}
 	l.recovered = rc.sc.got
 	return nil
@@ -585,12 +588,12 @@ func (l *Log) Replay(fn func(Replayed) error) error {
 			continue
 		}
 		if g.snap.seg != nil {
-			if err := fn(*l.recovered[g.snap]); err != nil {
+			if err := fn(l.recovered.get(g.snap)); err != nil {
 				return err
 			}
 		}
 		for _, p := range g.tail {
-			if err := fn(*l.recovered[p]); err != nil {
+			if err := fn(l.recovered.get(p)); err != nil {
 				return err
 			}
 		}

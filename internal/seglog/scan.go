@@ -179,6 +179,7 @@ type scanner struct {
 	list   []byte // groups of the last frame with records
 	got    replayStore
 
+	skipped bool             // with full: segments before this place were used again, and groups may lack entries
 	dropped map[GroupID]bool // with full: groups that ended
 }
 
@@ -310,7 +311,7 @@ func (sc *scanner) apply(s *segment, seq uint64, off uint32, rec *record) {
 		g = l.group(rec.group)
 		g.lastSeq = seq
 	}
-	if len(sc.holes) > 0 && !sc.full {
+	if len(sc.holes) > 0 && !sc.skipped {
 		next := g.lastIndex + 1
 		switch {
 		case rec.kind == KindEntry && rec.index > next:
