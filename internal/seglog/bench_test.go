@@ -216,3 +216,48 @@ func BenchmarkEncode(b *testing.B) {
 		sealFrame(out, 0, head{gen: 1, seq: 1, listLen: n, records: 1})
 	}
 }
+
+// BenchmarkHeldFirst holds the first item while all others pass, and reports how far the files went beyond what D3 allows: twice
+// the live bytes and six segments of the size then in use.
+func BenchmarkHeldFirst(b *testing.B) {
+	var asked atomic.Bool
+	l := benchLog(b, func([]GroupID) { asked.Store(true) })
+	const per = 100
+	body := make([]byte, 1024)
+	items := make([][]byte, per)
+	for i := range items {
+		items[i] = body
+	}
+	free := make(chan *Batch, 4)
+	for range cap(free) {
+		free <- &Batch{Sync: true, Stable: func(b *Batch) { free <- b }}
+	}
+	worst := 0.0
+	b.SetBytes(1024)
+	b.ResetTimer()
+	for i := range uint64(max(1, b.N/per)) {
+		batch := <-free
+		batch.Records = append(batch.Records[:0], Record{Group: 1, Kind: KindEntry, Index: i + 1, Meta: body[:16],
+			Blocks: []Block{{First: i * per, Items: items}}})
+		if asked.Swap(false) {
+			batch.Records = append(batch.Records, Record{Group: 1, Kind: KindSnapshot, Index: i + 1, Meta: body[:100]})
+		}
+		l.Append(batch)
+		l.Release(1, i+1, []Range{{max(i*per, 1), i*per + per - 1}})
+		if i%100 == 0 {
+			s := l.Stats()
+			worst = max(worst, float64(s.DiskBytes)/float64(2*s.LiveBytes+6*s.SegmentSize))
+		}
+	}
+	for range cap(free) {
+		<-free
+	}
+	b.StopTimer()
+	if _, ok := l.Pin(1, 0); !ok {
+		b.Fatal("the held item is gone")
+	}
+	s := l.Stats()
+	b.ReportMetric(worst, "of-bound")
+	b.ReportMetric(float64(s.SegmentSize>>20), "MiB/segment")
+	b.ReportMetric(float64(s.Items)/b.Elapsed().Seconds(), "msg/s")
+}
