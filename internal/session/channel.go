@@ -42,7 +42,6 @@ type channel struct {
 	mu        sync.Mutex
 	backlog   [][]byte // whole frames that came while a worker owned the channel
 	backBytes int
-	room      chan struct{} // closed when the backlog has room again; nil: nobody waits
 	state     channelState
 	consumers map[string]*holder
 	getters   map[*broker.Subscription]*holder
@@ -69,10 +68,6 @@ const (
 	channelClosed
 )
 
-// backlogBytes is how much a busy channel keeps of frames that cannot be carried
-// out yet; then the reader waits for it, and with it the whole connection.
-const backlogBytes = 1 << 20
-
 // receive takes a frame in, on the reader.
 func (ch *channel) receive(f wire.Frame) *amqperr.Error {
 	if ch.busy.Load() && ch.putOff(f) {
@@ -85,38 +80,6 @@ func (ch *channel) receive(f wire.Frame) *amqperr.Error {
 		}
 	}
 	return ch.carryOut(f)
-}
-
-// putOff keeps a copy of a frame for the worker; false: the worker has given the
-// channel back meanwhile.
-func (ch *channel) putOff(f wire.Frame) bool {
-	ch.mu.Lock()
-	for ch.busy.Load() && ch.backBytes > backlogBytes {
-		if ch.room == nil {
-			ch.room = make(chan struct{})
-		}
-		room := ch.room
-		ch.mu.Unlock()
-		select {
-		case <-room:
-		case <-ch.conn.stop:
-			return true
-		}
-		ch.mu.Lock()
-	}
-	defer ch.mu.Unlock()
-	if !ch.busy.Load() {
-		return false
-	}
-	ch.keep(f)
-	return true
-}
-
-// keep appends a copy of a frame to the backlog. ch.mu is held.
-func (ch *channel) keep(f wire.Frame) {
-	b := append(make([]byte, 0, len(f.Payload)+1), byte(f.Type))
-	ch.backlog = append(ch.backlog, append(b, f.Payload...))
-	ch.backBytes += len(f.Payload) + 1
 }
 
 // handOver starts a worker with a frame that has to wait.
@@ -160,21 +123,14 @@ func (ch *channel) next() (wire.Frame, bool) {
 			b := ch.backlog[0]
 			ch.backlog[0] = nil
 			ch.backlog = ch.backlog[1:]
-			ch.backBytes -= len(b)
-			if ch.room != nil && ch.backBytes <= backlogBytes/2 {
-				close(ch.room)
-				ch.room = nil
-			}
+			ch.release(backlogCost(b))
 			ch.mu.Unlock()
 			return wire.Frame{Type: wire.FrameType(b[0]), Channel: ch.number, Payload: b[1:]}, true
 		}
 		if !ch.unflushed() || ch.conn.stopping() {
-			ch.backlog, ch.backBytes = nil, 0
-			if ch.room != nil {
-				close(ch.room)
-				ch.room = nil
-			}
+			ch.backlog = nil
 			ch.busy.Store(false)
+			ch.release(ch.backBytes)
 			ch.mu.Unlock()
 			return wire.Frame{}, false
 		}

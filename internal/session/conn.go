@@ -67,6 +67,7 @@ type conn struct {
 
 	pulse         clock.Timer // under mu
 	waiting       atomic.Bool // the reader waits, and not for the client
+	backlog       backlog
 	writing       atomic.Bool // the writer waits for the client
 	receivedBytes atomic.Uint64
 	sentBytes     atomic.Uint64
@@ -91,6 +92,7 @@ func newConn(s *Server, nc net.Conn, secure bool) *conn {
 	}
 	c.log = s.log.With("connection", c.name)
 	c.out.wake = make(chan struct{}, 1)
+	c.backlog.room = make(chan struct{}, 1)
 	c.block.c = c
 	return c
 }
@@ -211,6 +213,17 @@ func (c *conn) waitForRoom() bool {
 		return false
 	}
 	return c.waitFor(c.out.full()) && c.waitFor(c.block.held())
+}
+
+// waitForCredit waits until the queues can take more, in the middle of what was
+// read: one read may hold publishes for very many queues. It runs on the reader.
+func (c *conn) waitForCredit() {
+	if !c.credit.Enough() {
+		c.flush()
+		c.waiting.Store(true)
+		c.credit.Wait(c.stop)
+		c.waiting.Store(false)
+	}
 }
 
 // waitFor waits for a channel to be closed, if there is one; false: the

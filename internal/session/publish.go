@@ -169,8 +169,9 @@ func (ch *channel) complete() *amqperr.Error {
 		ch.lastSeq++
 		ch.publish(c.route, m, c.mandatory, ch.confirms, ch.lastSeq)
 	}
-	if ch.publisher.Pending() >= flushPublishes && !ch.busy.Load() {
+	if ch.publisher.Pending() >= flushPublishes && !ch.busy.Load() { // a worker looks by itself
 		ch.flush()
+		ch.conn.waitForCredit()
 	}
 	return nil
 }
