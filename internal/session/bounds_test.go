@@ -43,11 +43,22 @@ func (r *rig) client(t testing.TB) *frameClient {
 // TestSlowReaderGetsAWindow: a consumer that does not read is given a bounded
 // number of messages; the rest stay ready in the queue. When it reads, all come.
 func TestSlowReaderGetsAWindow(t *testing.T) {
+	t.Run("no ack", func(t *testing.T) { slowReader(t, true) })
+	t.Run("common limit", func(t *testing.T) { slowReader(t, false, 60_000) })
+	t.Run("common limit taken away", func(t *testing.T) { slowReader(t, false, 10, 0) })
+}
+
+// slowReader sets the channel's limit to each of limits before it consumes.
+func slowReader(t *testing.T, noAck bool, limits ...uint16) {
 	r := newRig(t)
 	sub := r.client(t)
 	sub.method(1, &wire.QueueDeclare{Queue: "q"})
 	sub.expect(wire.IDQueueDeclareOk)
-	sub.method(1, &wire.BasicConsume{Queue: "q", ConsumerTag: "c", NoAck: true})
+	for _, n := range limits {
+		sub.method(1, &wire.BasicQos{PrefetchCount: n, Global: true})
+		sub.expect(wire.IDBasicQosOk)
+	}
+	sub.method(1, &wire.BasicConsume{Queue: "q", ConsumerTag: "c", NoAck: noAck})
 	sub.expect(wire.IDBasicConsumeOk)
 
 	const messages, size = 20_000, 4096

@@ -25,8 +25,10 @@ type holder struct {
 
 	// Guarded by the channel's flow lock.
 	outstanding int    // deliveries not settled, those not yet written included
+	unwritten   int    // of a consumer's, those not yet written
 	counted     bool   // under the channel's common limit
 	granted     int64  // credit granted under that limit and not yet used
+	slow        bool   // under that limit, woken, and its window is full
 	woken       bool   // the queue has a message for which the window left no credit
 	kept        uint32 // grants kept back by maxUnacked
 	leaving     bool   // cancelled by the client: detach when nothing is outstanding

@@ -21,16 +21,19 @@ const maxUnacked = 1_000_000
 // without a limit. (A limit per consumer is kept by the queue.)
 //
 // A consumer under the channel's limit is attached without credit. When a
-// message waits for it, its queue wakes it; if the limit has room, it is granted
-// some, with drain, so that what the queue cannot use comes back at once.
+// message waits for it, its queue wakes it; if the limit and the consumer's
+// window have room, it is granted some, with drain, so that what the queue
+// cannot use comes back at once.
 //
 // mu is taken by the owner, the writer and shard workers, for short.
 type flow struct {
 	mu      sync.Mutex
 	unacked unacked
 
+	outstanding int // deliveries of all holders not settled
+
 	global  bool      // the channel's consumers are under a common limit
-	limit   uint32    // that limit; 0 = none
+	limit   uint32    // that limit; 0 = none but maxUnacked
 	used    int64     // deliveries and grants counted against it
 	waiting []*holder // woken consumers that found no room, oldest first
 	capped  []*holder // consumers whose window is kept closed by maxUnacked
@@ -51,6 +54,10 @@ func (g grant) give() { g.holder.sub.Grant(g.n, g.drain) }
 func (f *flow) delivered(h *holder, n int) {
 	f.mu.Lock()
 	h.outstanding += n
+	f.outstanding += n
+	if h.tag != nil {
+		h.unwritten += n
+	}
 	if h.counted {
 		// A grant becomes deliveries; what came without one counts on top.
 		g := min(h.granted, int64(n))
@@ -69,6 +76,7 @@ func (f *flow) settled(h *holder) {
 
 func (f *flow) settledLocked(h *holder) {
 	h.outstanding--
+	f.outstanding--
 	if h.counted && !h.ended {
 		f.used--
 	}
@@ -103,6 +111,7 @@ func (f *flow) drained(h *holder, left uint32) {
 	back := min(h.granted, int64(left))
 	h.granted -= back
 	f.used -= back
+	f.goOn(h)
 	grants := f.share(nil)
 	f.mu.Unlock()
 	for _, g := range grants {
@@ -110,21 +119,27 @@ func (f *flow) drained(h *holder, left uint32) {
 	}
 }
 
-// share gives what room the limit has to the consumers that wait. f.mu is held.
+// share gives what room the limit has to the consumers that wait. One whose
+// client has yet to take what it was given waits for that first. f.mu is held.
 func (f *flow) share(grants []grant) []grant {
+	limit := int64(f.limit)
+	if limit == 0 {
+		limit = maxUnacked
+	}
 	for len(f.waiting) > 0 {
-		n := int64(windowSize)
-		if f.limit > 0 {
-			room := int64(f.limit) - f.used
-			if room <= 0 {
-				return grants
-			}
-			n = min(n, (room+int64(len(f.waiting))-1)/int64(len(f.waiting)))
+		room := limit - f.used
+		if room <= 0 {
+			return grants
 		}
+		n := (room + int64(len(f.waiting)) - 1) / int64(len(f.waiting))
 		h := f.waiting[0]
 		f.waiting[0] = nil
 		f.waiting = f.waiting[1:]
 		if h.ended || h.leaving {
+			continue
+		}
+		if n = min(n, h.inWindow()); n <= 0 {
+			h.slow = true
 			continue
 		}
 		h.granted += n
@@ -134,11 +149,15 @@ func (f *flow) share(grants []grant) []grant {
 	return grants
 }
 
+// inWindow is how many more deliveries may be under way to the holder's client.
+// The flow lock is held.
+func (h *holder) inWindow() int64 { return windowSize - h.granted - int64(h.unwritten) }
+
 // serve lets deliveries go on after some were settled.
 func (f *flow) serve() {
 	f.mu.Lock()
 	grants := f.share(nil)
-	if len(f.capped) > 0 && f.unacked.count < maxUnacked {
+	if len(f.capped) > 0 && f.outstanding < maxUnacked {
 		for _, h := range f.capped {
 			if !h.counted && !h.ended {
 				grants = append(grants, grant{h, h.kept, false})
@@ -162,16 +181,28 @@ func (f *flow) serve() {
 // the client, unless the channel holds too much. It runs on the writer.
 func (f *flow) sent(h *holder, n uint32) {
 	g := h.window.Sent(n)
-	if g == 0 {
+	if h.noAck && g == 0 {
 		return
 	}
 	f.mu.Lock()
-	if h.counted || h.ended {
+	if !h.noAck {
+		h.unwritten -= int(n)
+	}
+	if h.counted {
+		f.goOn(h)
+		grants := f.share(nil)
+		f.mu.Unlock()
+		for _, g := range grants {
+			g.give()
+		}
+		return
+	}
+	if g == 0 || h.ended {
 		f.mu.Unlock()
 		return
 	}
 	h.woken = false
-	if !h.noAck && f.unacked.count >= maxUnacked {
+	if !h.noAck && f.outstanding >= maxUnacked {
 		if h.kept == 0 {
 			f.capped = append(f.capped, h)
 		}
@@ -186,6 +217,15 @@ func (f *flow) sent(h *holder, n uint32) {
 	}
 	f.mu.Unlock()
 	h.sub.Grant(g, false)
+}
+
+// goOn puts a holder that share found slow in line again, when its window has
+// room. f.mu is held.
+func (f *flow) goOn(h *holder) {
+	if h.slow && h.inWindow() >= windowSize/2 {
+		h.slow = false
+		f.waiting = append(f.waiting, h)
+	}
 }
 
 // end takes a holder that gets nothing more out of the count of grants.
