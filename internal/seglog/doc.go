@@ -23,7 +23,8 @@
 //	keeper.go      behind the writing: footers, checkpoints, sizes, audits, recycling
 //	checkpoint.go  the index as a file
 //	rewrite.go     survivors into cold segments
-//	recover.go     Open: checkpoint, chain of segments, verdicts;  scan.go  one segment, torn or corrupt
+//	recover.go     Open: checkpoint, chain of segments, verdicts;  files.go  the files it finds;  scan.go  one segment, torn or
+//	               corrupt;  replay.go  what it hands back
 //	stats.go       counters and the watchdog
 //	dump.go        looking at a log, and salvaging a group
 //

@@ -313,13 +313,17 @@ func (l *Log) hitWhileRunning(g GroupID, reason string) {
 }
 
 // SetLive says, after Replay and before Start, that exactly these ids of g are live. The ranges are ascending and do not
-// overlap. A group never set keeps all it has.
-func (l *Log) SetLive(gid GroupID, live []Range) {
+// overlap. A group never set keeps all it has. It returns how many of the ids the log does not hold: not 0 means that it lost
+// some without a trace.
+func (l *Log) SetLive(gid GroupID, live []Range) (missing uint64) {
+	for _, r := range live {
+		missing += r.Last - r.First + 1
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.groups[gid]
 	if g == nil {
-		return
+		return missing
 	}
 	for _, r := range g.runs {
 		before := r.liveBytes()
@@ -328,9 +332,11 @@ func (l *Log) SetLive(gid GroupID, live []Range) {
 		r.seg.items -= n - r.live.n
 		r.seg.liveBytes += r.liveBytes() - before
 		l.liveItems -= int64(n - r.live.n)
+		missing -= r.live.n
 	}
 	g.forget()
 	l.changed = true
+	return missing
 }
 
 // Release says that the ids are no longer needed once the entry with this index is stable. Ranges may overlap others
