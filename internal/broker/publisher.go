@@ -15,8 +15,9 @@ import (
 
 // Bounds of what a publisher remembers. Beyond them it forgets all and starts anew.
 const (
-	maxRoutes = 4096
-	maxSlots  = 4096
+	maxRemembered = 16384 // routes, each of which counts as routeCost and one for each of its queues
+	routeCost     = 8
+	maxSlots      = 4096
 )
 
 // Publisher is the publishing side of one channel. It remembers the permissions
@@ -30,7 +31,7 @@ type Publisher struct {
 	permission *catalog.Permission
 	exchanges  map[string]*target
 	last       *target
-	routes     int // remembered in all targets
+	remembered int // in all targets, as maxRemembered counts
 
 	slots map[seglog.GroupID]*slot
 	dirty []*slot
@@ -148,7 +149,7 @@ func (p *Publisher) renew(v *catalog.View) {
 		return
 	}
 	p.generation, p.permission = generation, permission
-	p.exchanges, p.last, p.routes = nil, nil, 0
+	p.exchanges, p.last, p.remembered = nil, nil, 0
 	if len(p.slots) > maxSlots && len(p.dirty) == 0 {
 		p.slots = nil
 	}
@@ -201,8 +202,8 @@ func (p *Publisher) route(t *target, key []byte, properties wire.Properties) *ro
 	if t.exchange == nil && isReplyName(key) {
 		return &p.loose // comes and goes without the catalog's knowledge
 	}
-	if p.routes >= maxRoutes {
-		p.exchanges, p.routes = map[string]*target{t.name: t}, 0
+	if p.remembered >= maxRemembered {
+		p.exchanges, p.remembered = map[string]*target{t.name: t}, 0
 		t.routes = nil
 	}
 	r := &route{key: name, slots: append([]*slot(nil), p.loose.slots...)}
@@ -211,7 +212,7 @@ func (p *Publisher) route(t *target, key []byte, properties wire.Properties) *ro
 	}
 	t.routes[name] = r
 	t.last = r
-	p.routes++
+	p.remembered += routeCost + len(r.slots)
 	return r
 }
 

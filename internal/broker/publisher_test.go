@@ -165,6 +165,37 @@ func TestRememberedRoutesFollowChanges(t *testing.T) {
 	refused(t, "publish to a deleted exchange", err, 404)
 }
 
+// However many keys lead to however many queues, a publisher remembers a
+// bounded amount.
+func TestRememberedRoutesAreBounded(t *testing.T) {
+	r := newRig(t)
+	c := r.connect()
+	ok(t, "exchange", c.DeclareExchange(DeclareExchange{Name: "x", Type: "topic"}))
+	const queues = 100
+	for i := range queues {
+		name := c.declare(DeclareQueue{Name: fmt.Sprint("q", i)})
+		ok(t, "bind", c.Bind(Bind{Source: "x", Destination: name, RoutingKey: "#"}))
+	}
+	p := c.Publisher()
+	for i := range 1000 {
+		n, err := publish(p, "x", fmt.Sprint("key", i), nil, "", nil, 0)
+		ok(t, "publish", err)
+		p.Flush()
+		if n != queues {
+			t.Fatalf("%d queues, want %d", n, queues)
+		}
+		places := 0
+		for _, e := range p.exchanges {
+			for _, to := range e.routes {
+				places += len(to.slots)
+			}
+		}
+		if places > maxRemembered {
+			t.Fatalf("%d queues are remembered in routes", places)
+		}
+	}
+}
+
 // An ordinary publish allocates nothing on its way through the broker.
 func TestPublishDoesNotAllocate(t *testing.T) {
 	c := newRig(t).connect()
