@@ -156,4 +156,3 @@ func (rc *recovery) probe(f *fileOnDisk) {
 		return
 	}
 }
-

@@ -377,4 +377,3 @@ func (rc *recovery) finish() error {
 	l.changed = rc.sc.frames > 0 || len(l.hits) > 0 || len(rc.chain) > 0
 	return nil
 }
-
