@@ -259,6 +259,7 @@ func TestModel(t *testing.T) {
 				t.Fatalf("seed %d, %s", seed, describe(e))
 			}
 			if g.IntN(10) == 0 {
+				keptSurvives(t, restored(t, m))
 				m = restored(t, m)
 			}
 		}
@@ -268,6 +269,16 @@ func TestModel(t *testing.T) {
 		if delivered[word] < int(seeds)/10 {
 			t.Errorf("%d events %q in %d runs: the commands reach too little", delivered[word], word, seeds)
 		}
+	}
+}
+
+// keptSurvives checks that what Kept says is what a Recover leaves; the machine is used up.
+func keptSurvives(t *testing.T, m *Machine) {
+	t.Helper()
+	kept := m.Kept(nil)
+	m.Apply(&Entry{Index: m.Applied() + 1, Commands: []Command{{Kind: Recover}}}, &Effects{})
+	if live := m.Live(nil); !slices.Equal(kept, live) {
+		t.Fatalf("kept %v, live after the recovery %v", kept, live)
 	}
 }
 

@@ -153,6 +153,30 @@ func (m *Machine) Live(dst []Numbers) []Numbers {
 	return append(dst[:at], joined(dst[at:])...)
 }
 
+// Kept appends to dst what of Live is left after a Recover, persistent messages
+// and their chunks, and returns it.
+func (m *Machine) Kept(dst []Numbers) []Numbers {
+	at := len(dst)
+	add := func(first, last Number, a attr) {
+		if a.is(flagTransient) {
+			return
+		}
+		dst = append(dst, Numbers{first, last})
+		if a.is(flagBig) {
+			for n := first; n <= last; n++ {
+				dst = append(dst, m.big[n]...)
+			}
+		}
+	}
+	for i := range m.lanes {
+		m.lanes[i].runs.all(func(r run) { add(r.first, r.last, r.attr) })
+	}
+	for _, c := range m.consumers {
+		c.held.all(func(_ uint64, s *slot) { add(s.number, s.number, s.attr) })
+	}
+	return append(dst[:at], joined(dst[at:])...)
+}
+
 // joined sorts disjoint ranges and joins neighbours, in place.
 func joined(rs []Numbers) []Numbers {
 	slices.SortFunc(rs, func(a, b Numbers) int {

@@ -183,7 +183,7 @@ type nullLog struct{}
 func (nullLog) Append(b *seglog.Batch)                             { b.Stable(b) }
 func (nullLog) Replay(func(seglog.Replayed) error) error           { return nil }
 func (nullLog) Clean() bool                                        { return true }
-func (nullLog) SetLive(seglog.GroupID, []seglog.Range)             {}
+func (nullLog) SetLive(seglog.GroupID, []seglog.Range) uint64      { return 0 }
 func (nullLog) Start()                                             {}
 func (nullLog) Release(seglog.GroupID, uint64, []seglog.Range)     {}
 func (nullLog) Quarantine(seglog.GroupID, string)                  {}

@@ -102,10 +102,21 @@ func (l *fakeLog) Replay(fn func(seglog.Replayed) error) error {
 	return nil
 }
 
-func (l *fakeLog) Clean() bool                                 { return l.clean }
-func (l *fakeLog) SetLive(g seglog.GroupID, rs []seglog.Range) { l.live[g] = slices.Clone(rs) }
-func (l *fakeLog) Start()                                      { l.started = true }
-func (l *fakeLog) Quarantined() []seglog.Hit                   { return l.hits }
+func (l *fakeLog) Clean() bool               { return l.clean }
+func (l *fakeLog) Start()                    { l.started = true }
+func (l *fakeLog) Quarantined() []seglog.Hit { return l.hits }
+
+func (l *fakeLog) SetLive(g seglog.GroupID, rs []seglog.Range) (missing uint64) {
+	l.live[g] = slices.Clone(rs)
+	for _, r := range rs {
+		for id := r.First; id <= r.Last; id++ {
+			if _, ok := l.items[g][id]; !ok {
+				missing++
+			}
+		}
+	}
+	return missing
+}
 
 func (l *fakeLog) Quarantine(g seglog.GroupID, reason string) {
 	l.hits = append(l.hits, seglog.Hit{Group: g, Reason: reason})

@@ -33,12 +33,13 @@ func (h *host) Failed(err error) {
 	h.unavailable.Store(amqperr.QueueUnavailable(h.def.VHost, h.def.Name, err.Error()))
 }
 
-// Live implements replica.Host: an orphan keeps everything.
+// Live implements replica.Host: what the Recover to come will drop is not
+// needed, and need not be in the log. An orphan keeps everything.
 func (h *host) Live(dst []seglog.Range) ([]seglog.Range, bool) {
 	if !h.claimed {
 		return dst, false
 	}
-	h.lane.numbers = h.m.Live(h.lane.numbers[:0])
+	h.lane.numbers = h.m.Kept(h.lane.numbers[:0])
 	for _, r := range h.lane.numbers {
 		dst = append(dst, seglog.Range{First: uint64(r.First), Last: uint64(r.Last)})
 	}

@@ -24,15 +24,16 @@ type Host interface {
 	Overdue(index uint64)
 	// Replay applies an entry read from the log. Nothing follows from it.
 	Replay(e seglog.Replayed) error
-	// Failed says that the group's records make no sense. Nothing of it is replayed
-	// from then on, and the host must not pack anything.
+	// Failed says that the group's records make no sense, or that items of it are
+	// missing. Nothing of it is replayed from then on, and the host must not pack anything.
 	Failed(err error)
 	// Restore takes the state from a snapshot.
 	Restore(blob []byte) error
 	// AppendSnapshot appends the state as of the last entry applied.
 	AppendSnapshot(dst []byte) []byte
-	// Live appends the ids of the items that the state still needs; ok is
-	// false if all of them are to be kept, as for a group nobody has claimed.
+	// Live appends the ids of the items that the state still needs, all of which
+	// must be in the log; ok is false if whatever is there is to be kept, as for a
+	// group nobody has claimed.
 	Live(dst []seglog.Range) (live []seglog.Range, ok bool)
 	// Recover is called once after the replay, before the first Pack: the
 	// commands of the last incarnation are all there, and clean says whether it

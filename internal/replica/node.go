@@ -21,7 +21,7 @@ type Log interface {
 	Append(b *seglog.Batch)
 	Replay(fn func(seglog.Replayed) error) error
 	Clean() bool
-	SetLive(g seglog.GroupID, live []seglog.Range)
+	SetLive(g seglog.GroupID, live []seglog.Range) (missing uint64)
 	Start()
 }
 
@@ -192,15 +192,20 @@ func (n *Node) Replay(factory func(seglog.GroupID) Host) error {
 		if g.shard == n.shards[len(n.shards)-1] {
 			return err
 		}
-		n.o.Logger.Error("a group cannot be replayed", "group", uint64(rec.Group), "error", err)
-		g.failed = err
-		g.host.Failed(err)
+		n.fail(g, err)
 		return nil
 	})
 	for _, s := range n.shards {
 		s.time = last
 	}
 	return err
+}
+
+// fail leaves a group alone whose records make no sense, or not enough.
+func (n *Node) fail(g *Group, err error) {
+	n.o.Logger.Error("a group cannot be replayed", "group", uint64(g.id), "error", err)
+	g.failed = err
+	g.host.Failed(err)
 }
 
 // replay applies one record of the log to the group.
@@ -248,7 +253,10 @@ func (n *Node) Prepare() {
 			if g.index > 0 {
 				var ok bool
 				if live, ok = g.host.Live(live[:0]); ok {
-					n.o.Log.SetLive(g.id, live)
+					if missing := n.o.Log.SetLive(g.id, live); missing > 0 {
+						n.fail(g, fmt.Errorf("group %d: %d of its items are not in the log", g.id, missing))
+						continue
+					}
 				}
 			}
 			if g.host.Recover(clean) {

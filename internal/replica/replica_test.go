@@ -31,6 +31,7 @@ type fakeLog struct {
 	syncs   int
 	stable  int
 	live    map[seglog.GroupID]int
+	missing map[seglog.GroupID]uint64 // items it has lost
 }
 
 func (l *fakeLog) Append(b *seglog.Batch) {
@@ -87,11 +88,12 @@ func (l *fakeLog) Replay(fn func(seglog.Replayed) error) error {
 
 func (l *fakeLog) Clean() bool { return l.clean }
 func (l *fakeLog) Start()      {}
-func (l *fakeLog) SetLive(g seglog.GroupID, _ []seglog.Range) {
+func (l *fakeLog) SetLive(g seglog.GroupID, _ []seglog.Range) (missing uint64) {
 	if l.live == nil {
 		l.live = map[seglog.GroupID]int{}
 	}
 	l.live[g]++
+	return l.missing[g]
 }
 
 // adder is a host whose commands are numbers and whose state is their list. A
@@ -305,8 +307,9 @@ func TestReplayLeavesABadGroupAlone(t *testing.T) {
 		{Group: 3, Kind: seglog.KindEntry, Index: 1, Meta: []byte{5}},
 		{Group: 3, Kind: seglog.KindEntry, Index: 3, Meta: []byte{5}},
 		{Group: 4, Kind: seglog.KindEntry, Index: 1, Meta: []byte{5}},
+		{Group: 5, Kind: seglog.KindEntry, Index: 1, Meta: []byte{5}},
 		{Group: 9, Kind: seglog.KindEntry, Index: 1, Meta: []byte{5}},
-	}}
+	}, missing: map[seglog.GroupID]uint64{5: 2}}
 	n := open(t, l, Options{})
 	hosts := map[seglog.GroupID]*adder{}
 	err := n.Replay(func(id seglog.GroupID) Host {
@@ -320,11 +323,13 @@ func TestReplayLeavesABadGroupAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Prepare()
-	if hosts[2].failed == nil || hosts[3].failed == nil || hosts[4].failed != nil {
-		t.Fatalf("failed: %v, %v, %v", hosts[2].failed, hosts[3].failed, hosts[4].failed)
+	for id, h := range hosts {
+		if h.failed == nil != (id == 4) {
+			t.Fatalf("group %d: %v", id, h.failed)
+		}
 	}
-	want(t, "told what lives", l.live, map[seglog.GroupID]int{4: 1})
-	n.NeedSnapshots([]seglog.GroupID{2, 3, 9})
+	want(t, "told what lives", l.live, map[seglog.GroupID]int{4: 1, 5: 1})
+	n.NeedSnapshots([]seglog.GroupID{2, 3, 5, 9})
 	steps(n)
 	want(t, "batches", len(l.sizes), 0)
 }

@@ -101,3 +101,24 @@ func hideLostItems(t *testing.T, checkpoint bool) {
 		t.Fatalf("replayed %v, want %v", got, want)
 	}
 }
+
+// TestSetLiveCountsWhatIsMissing: a host that needs items of which the log knows nothing is told.
+func TestSetLiveCountsWhatIsMissing(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.append(entryRecord(2, 1, 1, 5, 100))
+	r.append(entryRecord(2, 2, 8, 3, 100))
+	r.fs = r.fs.KillClone()
+	r.mustOpen()
+	for _, c := range []struct {
+		group   GroupID
+		live    []Range
+		missing uint64
+	}{
+		{2, []Range{{1, 5}, {8, 10}}, 0}, {2, []Range{{2, 8}}, 2}, {2, []Range{{2, 2}, {8, 12}}, 4}, {3, []Range{{1, 2}}, 2}, {3, nil, 0},
+	} {
+		if got := r.l.SetLive(c.group, c.live); got != c.missing {
+			t.Errorf("%v of group %d: %d missing, want %d", c.live, c.group, got, c.missing)
+		}
+	}
+}
