@@ -422,7 +422,7 @@ func (w *world) crash() {
 
 // TestCrashAtEveryCall runs one history and cuts the power at every call to the disk in it. R35
 func TestCrashAtEveryCall(t *testing.T) {
-	const steps = 360
+	const steps = 300
 	w := newWorld(t, 1)
 	w.start()
 	for range steps {
