@@ -115,22 +115,21 @@ func (l *Log) watchLoop() {
 func (l *Log) watch(slow bool) bool {
 	now := l.o.Clock.Mono()
 	longest := max(l.io[0].inside(now), l.io[1].inside(now))
+	on := longest > l.o.HangLimit/2
+	if on != slow {
+		why := ""
+		if on {
+			why = fmt.Sprintf("a write or sync has not returned for %v", longest)
+			l.log.Warn("slow disk alarm", "why", why)
+		} else {
+			l.log.Info("slow disk alarm ended")
+		}
+		if l.o.Events.Alarm != nil {
+			l.o.Events.Alarm(AlarmSlowSync, on, why)
+		}
+	}
 	if longest > l.o.HangLimit {
 		l.fail(fmt.Errorf("a write or sync has not returned for %v", longest))
-	}
-	on := longest > l.o.HangLimit/2
-	if on == slow {
-		return slow
-	}
-	why := ""
-	if on {
-		why = fmt.Sprintf("a write or sync has not returned for %v", longest)
-		l.log.Warn("slow disk alarm", "why", why)
-	} else {
-		l.log.Info("slow disk alarm ended")
-	}
-	if l.o.Events.Alarm != nil {
-		l.o.Events.Alarm(AlarmSlowSync, on, why)
 	}
 	return on
 }
