@@ -101,6 +101,49 @@ func slowReader(t *testing.T, noAck bool, limits ...uint16) {
 	}
 }
 
+// TestRecoverReturnsWhatComesBeforeItsAnswer: deliveries that were on their way
+// when basic.recover came reach the client before the answer, and go back to
+// the queue like those before them. T37
+func TestRecoverReturnsWhatComesBeforeItsAnswer(t *testing.T) {
+	r := newRig(t)
+	c := r.client(t)
+	c.method(1, &wire.QueueDeclare{Queue: "q"})
+	c.expect(wire.IDQueueDeclareOk)
+	const messages = 4000
+	var out []byte
+	for range messages {
+		out = wire.AppendMethod(out, 1, &wire.BasicPublish{RoutingKey: []byte("q")})
+		out = wire.AppendContent(out, 1, nil, make([]byte, 4000), 4096)
+	}
+	c.write(out)
+	until(t, "all are published", func() bool {
+		q, _ := r.broker.QueueInfo("/", "q")
+		return q.MessagesReady == messages
+	})
+	c.method(1, &wire.BasicConsume{Queue: "q", ConsumerTag: "c"})
+	until(t, "deliveries wait for the client", func() bool { return r.session().writing.Load() })
+	c.method(1, &wire.BasicRecover{Requeue: true})
+	before, after := 0, 0
+	for recovered := false; after < messages; {
+		f, err := c.frame()
+		if err != nil {
+			t.Fatalf("after %d deliveries before recover-ok and %d after it: %v", before, after, err)
+		}
+		switch id, _, _ := wire.SplitMethod(f.Payload); {
+		case f.Type != wire.FrameMethod:
+		case id == wire.IDBasicRecoverOk:
+			recovered = true
+		case id == wire.IDBasicDeliver && recovered:
+			after++
+		case id == wire.IDBasicDeliver:
+			before++
+		}
+	}
+	if before == 0 {
+		t.Error("no delivery came before recover-ok")
+	}
+}
+
 // TestAnswersWaitForTheClient: a client that asks and does not read the answers
 // is not read from, and its answers take bounded memory.
 func TestAnswersWaitForTheClient(t *testing.T) {

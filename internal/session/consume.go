@@ -263,18 +263,37 @@ func (ch *channel) recover(requeue, answer bool) *amqperr.Error {
 	if !requeue {
 		return amqperr.Unsupported("requeue=false")
 	}
+	ch.requeueAll(&ch.settling)
+	ch.flush()
+	if answer {
+		ch.conn.out.methodOn(itemRecovered, ch, ch.number, &wire.BasicRecoverOk{})
+	} else {
+		ch.conn.out.recovered(ch)
+	}
+	return nil
+}
+
+// requeueAll collects the requeue of everything that is outstanding.
+func (ch *channel) requeueAll(s *settling) {
 	f := &ch.flow
 	f.mu.Lock()
 	f.unacked.takeUpTo(^uint64(0), func(_ uint64, c checkout) {
-		ch.settling.add(c, broker.Requeue)
+		s.add(c, broker.Requeue)
 		f.settledLocked(c.holder)
 	})
 	f.mu.Unlock()
-	ch.flush()
-	if answer {
-		ch.conn.out.method(ch, &wire.BasicRecoverOk{})
+}
+
+// requeueWritten returns what the client was sent between its basic.recover and
+// the answer: it takes all that comes before the answer for returned. It runs
+// on the writer.
+func (ch *channel) requeueWritten() {
+	var s settling
+	ch.requeueAll(&s)
+	if len(s.parts) > 0 {
+		s.flush()
+		ch.flow.serve()
 	}
-	return nil
 }
 
 // consumerWait bounds what a worker waits for an answer that cannot fail.

@@ -44,6 +44,7 @@ const (
 	itemDelivery                 // a message for a consumer
 	itemGot                      // a message for basic.get
 	itemReturn                   // an unroutable message on its way back
+	itemRecovered                // like itemRaw; what was delivered before it goes back to its queue
 	itemLast                     // like itemRaw; nothing of the channel follows
 	itemEnd                      // like itemRaw; nothing at all follows
 )
@@ -109,6 +110,12 @@ func (o *outbox) methodOn(kind itemKind, ch *channel, number uint16, m wire.Meth
 		b.items = append(b.items, item{kind: kind, ch: ch, from: from, to: len(b.raw)})
 		b.answers += len(b.raw) - from
 	})
+}
+
+// recovered puts the place up to which deliveries of a channel go back to their
+// queues, where the client wants no answer.
+func (o *outbox) recovered(ch *channel) {
+	o.put(func(b *batch) { b.items = append(b.items, item{kind: itemRecovered, ch: ch}) })
 }
 
 // end puts the end of the connection, behind a last method if there is one.

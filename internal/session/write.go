@@ -146,6 +146,9 @@ func (w *writer) item(it *item, raw []byte) {
 	switch it.kind {
 	case itemRaw:
 		w.buf = append(w.buf, raw[it.from:it.to]...)
+	case itemRecovered:
+		it.ch.requeueWritten()
+		w.buf = append(w.buf, raw[it.from:it.to]...)
 	case itemLast:
 		if it.ch.confirms != nil {
 			w.buf = it.ch.confirms.take(w.buf, it.ch.number)
