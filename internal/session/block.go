@@ -8,27 +8,21 @@ import (
 )
 
 // block holds a connection back while the broker runs short of something. A
-// connection is held back from its first publish on: nothing more is read from
-// it, its acknowledgements included. One that does not publish is not touched.
+// connection is held back from its first publish under an alarm on: that publish
+// is taken, and nothing more is read, acknowledgements included. One that does
+// not publish meanwhile is not touched, so that queues can drain.
 type block struct {
-	c         *conn
-	published atomic.Bool // since the last time it was let go
+	c     *conn
+	alarm atomic.Bool
 
 	mu       sync.Mutex
-	alarm    bool
 	reason   string
 	released chan struct{} // not nil: held back, until it is closed
 }
 
 // notePublish is called for every publish.
 func (b *block) notePublish() {
-	if b.published.Load() {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.published.Store(true)
-	if b.alarm {
+	if b.alarm.Load() {
 		b.hold()
 	}
 }
@@ -37,24 +31,24 @@ func (b *block) notePublish() {
 func (b *block) set(on bool, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.alarm, b.reason = on, reason
-	switch {
-	case on && b.published.Load():
-		b.hold()
-	case !on && b.released != nil:
-		close(b.released)
-		b.released = nil
-		b.published.Store(false)
-		if b.c.client.blocked {
-			b.c.out.method(nil, &wire.ConnectionUnblocked{})
-		}
-		b.c.log.Info("connection is let go on")
+	b.alarm.Store(on)
+	b.reason = reason
+	if on || b.released == nil {
+		return
 	}
+	close(b.released)
+	b.released = nil
+	if b.c.client.blocked {
+		b.c.out.method(nil, &wire.ConnectionUnblocked{})
+	}
+	b.c.log.Info("connection is let go on")
 }
 
-// hold holds the connection back. b.mu is held.
+// hold holds the connection back.
 func (b *block) hold() {
-	if b.released != nil {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.released != nil || !b.alarm.Load() {
 		return
 	}
 	b.released = make(chan struct{})
@@ -66,7 +60,7 @@ func (b *block) hold() {
 
 // held returns what to wait for before reading on, nil for nothing.
 func (b *block) held() <-chan struct{} {
-	if !b.published.Load() {
+	if !b.alarm.Load() {
 		return nil
 	}
 	b.mu.Lock()
@@ -76,12 +70,10 @@ func (b *block) held() <-chan struct{} {
 
 // state is the connection's state for listings.
 func (b *block) state() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	switch {
-	case b.released != nil:
+	case b.held() != nil:
 		return "blocked"
-	case b.alarm:
+	case b.alarm.Load():
 		return "blocking"
 	}
 	return "running"

@@ -135,15 +135,7 @@ func (c *conn) more() error {
 	if !c.waitForRoom() {
 		return errBrokenOff
 	}
-	if err := c.fill(); err != nil {
-		return err
-	}
-	if held := c.block.held(); held != nil { // the alarm came meanwhile
-		c.waiting.Store(true)
-		c.waitFor(held)
-		c.waiting.Store(false)
-	}
-	return nil
+	return c.fill()
 }
 
 // end ends an open connection: the client closed it, or it is told why, or it
