@@ -2,7 +2,6 @@ package broker
 
 import (
 	"strconv"
-	"strings"
 	"sync"
 
 	"holdfast/internal/amqperr"
@@ -94,6 +93,7 @@ func (s *slot) flush() {
 type Route struct {
 	slots      []*slot
 	properties wire.Properties
+	stripped   bool
 }
 
 // Queues is the number of queues that will get the message: the number of
@@ -103,6 +103,10 @@ func (r *Route) Queues() int { return len(r.slots) }
 // Properties are what to store with the message: the publish's own, or a copy
 // without the BCC header.
 func (r *Route) Properties() wire.Properties { return r.properties }
+
+// Stripped reports whether Properties lack the BCC header: the same route cannot
+// be found with them again.
+func (r *Route) Stripped() bool { return r.stripped }
 
 // Publisher returns a new publishing side for one channel.
 func (c *Conn) Publisher() *Publisher {
@@ -134,7 +138,7 @@ func (p *Publisher) Route(exchange, key []byte, properties wire.Properties) (Rou
 	if r == nil || r.key != string(key) {
 		r = p.route(t, key, properties)
 	}
-	return Route{r.slots, properties}, nil
+	return Route{slots: r.slots, properties: properties}, nil
 }
 
 // renew takes a changed catalog, and forgets what the change may have made wrong.
@@ -268,7 +272,7 @@ func (p *Publisher) routeExamined(t *target, key []byte, properties wire.Propert
 	bcc, hasBCC := headers.Get("BCC")
 	r := p.route(t, key, properties)
 	if !hasCC && !hasBCC {
-		return Route{r.slots, properties}, nil
+		return Route{slots: r.slots, properties: properties}, nil
 	}
 	return p.routeCopies(t, r, properties, cc, bcc)
 }
@@ -303,27 +307,27 @@ func (p *Publisher) routeCopies(t *target, r *route, properties wire.Properties,
 			}
 		}
 	}
-	if !bcc.IsZero() {
-		kept := wire.Table{}
-		for name, v := range properties.Headers().All() {
-			if name != "BCC" {
-				kept = kept.AppendValue(name, v)
-			}
-		}
-		properties = properties.WithHeaders(kept)
+	if bcc.IsZero() {
+		return Route{slots: all, properties: properties}, nil
 	}
-	return Route{all, properties}, nil
+	kept := wire.Table{}
+	for name, v := range properties.Headers().All() {
+		if name != "BCC" {
+			kept = kept.AppendValue(name, v)
+		}
+	}
+	return Route{slots: all, properties: properties.WithHeaders(kept), stripped: true}, nil
 }
 
 // checkExpiration checks a message's expiration: milliseconds, at most ten years, as text.
 func checkExpiration(text string) *amqperr.Error {
 	const most = 315_360_000_000 // ten years
-	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 63)
-	if err != nil {
-		return amqperr.InvalidExpiration(text, "not a number of milliseconds")
-	}
-	if n > most {
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case n > most: // of a number beyond all bounds, n is the bound
 		return amqperr.InvalidExpiration(text, "longer than ten years")
+	case err != nil || n < 0:
+		return amqperr.InvalidExpiration(text, "not a number of milliseconds")
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"unsafe"
 
 	"holdfast/internal/amqperr"
@@ -36,7 +37,8 @@ type content struct {
 	size      uint64
 	builder   message.Builder
 	route     broker.Route
-	routedAt  uint64 // the channel's count of flushes when the route was found
+	routedAt  uint64          // the channel's count of flushes when the route was found
+	whole     wire.Properties // with the BCC header, which the message does not keep; nil: there is none
 }
 
 // reset forgets a message that will not be completed.
@@ -102,6 +104,10 @@ func (ch *channel) header(payload []byte) *amqperr.Error {
 		return ch.publishError(err)
 	}
 	c.routedAt = ch.flushes
+	c.whole = nil
+	if c.route.Stripped() {
+		c.whole = slices.Clone(properties)
+	}
 	c.size = h.BodySize
 	persistent := properties.DeliveryMode() == wire.Persistent
 	c.builder.Begin(borrowed(c.exchange), borrowed(c.key), c.route.Properties(), h.BodySize, persistent)
@@ -155,11 +161,11 @@ func (ch *channel) complete() *amqperr.Error {
 	m := c.builder.Message()
 	invariant.Pass("session", "publish complete")
 	if ch.tx != nil {
-		return ch.tx.publish(ch, m, c.mandatory)
+		return ch.tx.publish(txPublish{m, c.whole, c.mandatory})
 	}
 	if c.routedAt != ch.flushes {
 		var err *amqperr.Error
-		if c.route, err = ch.routeAgain(m); err != nil {
+		if c.route, err = ch.routeAgain(m, c.whole); err != nil {
 			return ch.publishError(err)
 		}
 	}
@@ -176,13 +182,17 @@ func (ch *channel) complete() *amqperr.Error {
 	return nil
 }
 
-// routeAgain finds the queues of a message whose route is out of date.
-func (ch *channel) routeAgain(m message.Message) (broker.Route, *amqperr.Error) {
+// routeAgain finds the queues of a message whose route is out of date. whole is
+// its properties with the BCC header, if it had one.
+func (ch *channel) routeAgain(m message.Message, whole wire.Properties) (broker.Route, *amqperr.Error) {
 	v, err := message.Parse(m.Head)
 	if err != nil {
 		return broker.Route{}, amqperr.Internal(err.Error())
 	}
-	return ch.publisher.Route(v.Exchange, v.RoutingKey, wire.Properties(v.Properties))
+	if whole == nil {
+		whole = v.Properties
+	}
+	return ch.publisher.Route(v.Exchange, v.RoutingKey, whole)
 }
 
 // publish lines a message up for its queues, or sends it back. The ticket, nil

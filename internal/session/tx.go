@@ -26,6 +26,7 @@ type tx struct {
 
 type txPublish struct {
 	message   message.Message
+	whole     wire.Properties // see content.whole
 	mandatory bool
 }
 
@@ -35,12 +36,12 @@ type txAck struct {
 	how      broker.Settlement
 }
 
-func (t *tx) publish(ch *channel, m message.Message, mandatory bool) *amqperr.Error {
-	t.bytes += m.Size()
+func (t *tx) publish(p txPublish) *amqperr.Error {
+	t.bytes += p.message.Size() + len(p.whole)
 	if t.bytes > maxTxBytes {
 		return amqperr.Overloaded("a transaction holds too many bytes of messages")
 	}
-	t.publishes = append(t.publishes, txPublish{m, mandatory})
+	t.publishes = append(t.publishes, p)
 	t.publishCount.Store(int64(len(t.publishes)))
 	return nil
 }
@@ -108,14 +109,15 @@ func (ch *channel) txCommit() *amqperr.Error {
 	}
 	// Nothing is handed on unless all of it may be.
 	for i := range t.publishes {
-		if _, err := ch.routeAgain(t.publishes[i].message); err != nil {
+		p := &t.publishes[i]
+		if _, err := ch.routeAgain(p.message, p.whole); err != nil {
 			return err
 		}
 	}
 	ticket := &txTicket{settled: make(chan struct{}), open: 1}
 	for i := range t.publishes {
 		p := &t.publishes[i]
-		route, err := ch.routeAgain(p.message)
+		route, err := ch.routeAgain(p.message, p.whole)
 		if err != nil {
 			continue // the exchange went this moment: unroutable
 		}

@@ -220,16 +220,12 @@ func (p Properties) MessageID() string { return p.Str(MessageID) }
 // UserID returns the user-id property.
 func (p Properties) UserID() string { return p.Str(UserID) }
 
-// WithHeaders returns a copy whose headers are h; an empty h takes the property
-// away. Every other property is kept byte for byte.
+// WithHeaders returns a copy whose headers are h, be it empty. Every other
+// property is kept byte for byte.
 func (p Properties) WithHeaders(h Table) Properties {
-	flags := p.Flags() | 1<<Headers
-	if len(h) == 0 {
-		flags &^= 1 << Headers
-	}
 	out := make([]byte, 0, len(p)+len(h)+6)
-	out = binary.BigEndian.AppendUint16(out, flags)
-	written := len(h) == 0
+	out = binary.BigEndian.AppendUint16(out, p.Flags()|1<<Headers)
+	written := false
 	for what, v := range p.all() {
 		if what <= Headers && !written {
 			out = h.AppendTo(out)

@@ -79,9 +79,9 @@ func TestWithHeaders(t *testing.T) {
 		if !bytes.Equal(with.Headers(), h) || with.Str(AppID) != p.Str(AppID) || with.ContentType() != p.ContentType() {
 			t.Errorf("%v became %v", p.Map(), with.Map())
 		}
-		without, err := ParseProperties(with.WithHeaders(nil))
-		if err != nil || without.Has(Headers) || without.Str(AppID) != p.Str(AppID) {
-			t.Errorf("%v became %v, %v", with.Map(), without.Map(), err)
+		empty, err := ParseProperties(with.WithHeaders(nil))
+		if err != nil || !empty.Has(Headers) || empty.Headers().Len() != 0 || empty.Str(AppID) != p.Str(AppID) {
+			t.Errorf("%v became %v, %v", with.Map(), empty.Map(), err)
 		}
 	}
 }
