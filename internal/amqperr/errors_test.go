@@ -68,7 +68,7 @@ var all = map[string]*Error{
 	"ChannelNotOpen":       ChannelNotOpen(3),
 	"ChannelAlreadyOpen":   ChannelAlreadyOpen(3),
 	"ChannelOutOfRange":    ChannelOutOfRange(3000, 2047),
-	"ChannelZeroOnly":      ChannelZeroOnly("connection.close", 3),
+	"MisplacedMethod":      MisplacedMethod("connection.close", 3),
 	"HeartbeatOnChannel":   HeartbeatOnChannel(1),
 	"ExpectedHeader":       ExpectedHeader(60, "method frame"),
 	"ExpectedBody":         ExpectedBody("method frame"),

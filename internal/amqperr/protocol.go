@@ -36,9 +36,10 @@ func UnknownMethod(class, method uint16) *Error {
 	return e
 }
 
-// UnexpectedMethod: a method that makes no sense in this state.
+// UnexpectedMethod: a method on channel 0 that makes no sense in the
+// connection's state.
 func UnexpectedMethod(method, state string) *Error {
-	return newError(CommandInvalid, "unexpected method %s in state %s", method, state)
+	return newError(ChannelError, "unexpected method %s in connection state %s", method, state)
 }
 
 // ChannelNotOpen: a frame for a channel that was never opened.
@@ -56,9 +57,8 @@ func ChannelOutOfRange(channel, max uint16) *Error {
 	return newError(NotAllowed, "channel id %d exceeds the negotiated channel_max (%d)", channel, max)
 }
 
-// ChannelZeroOnly: a method that only channel 0 may carry, elsewhere, or the
-// other way round.
-func ChannelZeroOnly(method string, channel uint16) *Error {
+// MisplacedMethod: a method that no client sends on a channel other than 0.
+func MisplacedMethod(method string, channel uint16) *Error {
 	return newError(CommandInvalid, "unexpected method %s on channel %d", method, channel)
 }
 

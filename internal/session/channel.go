@@ -169,7 +169,9 @@ func (ch *channel) frame(f wire.Frame) *amqperr.Error {
 }
 
 // frameWhileClosing: after a channel error everything but the end of the
-// closing handshake is ignored.
+// closing handshake is ignored. A client that closed the channel itself has to
+// wait for the answer before it opens it again: it would wait for ever for the
+// answer to that.
 func (ch *channel) frameWhileClosing(f wire.Frame) *amqperr.Error {
 	if f.Type != wire.FrameMethod {
 		return nil
@@ -190,6 +192,12 @@ func (ch *channel) frameWhileClosing(f wire.Frame) *amqperr.Error {
 		ch.mu.Unlock()
 		if failed {
 			ch.conn.forget(ch)
+		}
+	case wire.IDChannelOpen:
+		ch.mu.Lock()
+		defer ch.mu.Unlock()
+		if ch.state == channelClosed {
+			return amqperr.ChannelAlreadyOpen(ch.number).ForMethod(id.Class(), id.Method())
 		}
 	}
 	return nil

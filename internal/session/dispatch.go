@@ -113,7 +113,7 @@ func (c *conn) methodZero(id wire.MethodID, args []byte) error {
 		return amqperr.ChannelNotOpen(0)
 	}
 	if id.Class() != wire.ClassConnection {
-		return amqperr.ChannelZeroOnly(id.String(), 0)
+		return amqperr.UnexpectedMethod(id.String(), "running")
 	}
 	if err := m.Decode(args); err != nil {
 		return malformed(err)

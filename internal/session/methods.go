@@ -147,7 +147,7 @@ func (ch *channel) entityMethod(m wire.Method) *amqperr.Error {
 	case *wire.QueueUnbind:
 		return ch.bindQueue(m.Queue, m.Exchange, m.RoutingKey, m.Arguments, ch.conn.broker.Unbind, false, &wire.QueueUnbindOk{})
 	}
-	return amqperr.ChannelZeroOnly(m.ID().String(), ch.number)
+	return amqperr.MisplacedMethod(m.ID().String(), ch.number)
 }
 
 // answer sends the reply of a method that went well, unless it was not asked for.
@@ -173,15 +173,8 @@ func (ch *channel) queueName(name string) (string, *amqperr.Error) {
 }
 
 func (ch *channel) declareQueue(m *wire.QueueDeclare) *amqperr.Error {
-	name := m.Queue
-	if m.Passive {
-		var err *amqperr.Error
-		if name, err = ch.queueName(name); err != nil {
-			return err
-		}
-	}
 	q, err := ch.conn.broker.DeclareQueue(broker.DeclareQueue{
-		Name: name, Passive: m.Passive, Durable: m.Durable, Exclusive: m.Exclusive,
+		Name: m.Queue, Passive: m.Passive, Durable: m.Durable, Exclusive: m.Exclusive,
 		AutoDelete: m.AutoDelete, NoWait: m.NoWait, Arguments: m.Arguments.Clone(),
 	})
 	if err != nil {
