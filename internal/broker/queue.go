@@ -237,21 +237,33 @@ func (c *Conn) DeleteQueue(r DeleteQueue) (messages uint64, err *amqperr.Error) 
 	return c.b.deleteQueue(q, h, r.IfUnused, r.IfEmpty)
 }
 
-// deleteQueue seals a queue, has the catalog delete it, and drops it.
+// deleteQueue deletes a queue. If somebody else is deleting it, their success is
+// ours, with nothing left to count.
 func (b *Broker) deleteQueue(q *catalog.Queue, h *queuehost.Handle, ifUnused, ifEmpty bool) (uint64, *amqperr.Error) {
-	fail := func(err error) (uint64, *amqperr.Error) {
-		return 0, b.clientError(err, "delete", amqperr.Queue, q.VHost, q.Name)
+	for {
+		messages, err := b.sealAndDelete(q, h, ifUnused, ifEmpty)
+		refused := b.clientError(err, "delete", amqperr.Queue, q.VHost, q.Name)
+		if refused == nil || refused.Code != amqperr.NotFound || h.Unavailable() != nil {
+			return messages, refused
+		}
+		going, err := b.awaitGoing(q.ID)
+		switch {
+		case err != nil:
+			return 0, b.clientError(err, "delete", amqperr.Queue, q.VHost, q.Name)
+		case b.view().QueueByID(q.ID) == nil:
+			return 0, nil
+		case !going:
+			return 0, refused
+		}
 	}
-	// If somebody else is deleting it, their success is ours, with nothing left to count.
-	if going, err := b.awaitGoing(q.ID); err != nil {
-		return fail(err)
-	} else if going && b.view().QueueByID(q.ID) == nil {
-		return 0, nil
-	}
-	// One step leads to the next whether or not somebody still waits: a queue
-	// that is sealed must be deleted or unsealed. Waiting for the drop as well
-	// puts the consumers' cancels before the answer.
-	messages, err := await(b, func(done func(uint64, error)) {
+}
+
+// sealAndDelete seals a queue, has the catalog delete it, and drops it. One step
+// leads to the next whether or not somebody still waits: a queue that is sealed
+// must be deleted or unsealed. Waiting for the drop as well puts the consumers'
+// cancels before the answer.
+func (b *Broker) sealAndDelete(q *catalog.Queue, h *queuehost.Handle, ifUnused, ifEmpty bool) (messages uint64, err error) {
+	return await(b, func(done func(uint64, error)) {
 		h.Seal(ifUnused, ifEmpty, func(n uint64, err error) {
 			if err != nil {
 				done(0, err)
@@ -267,10 +279,6 @@ func (b *Broker) deleteQueue(q *catalog.Queue, h *queuehost.Handle, ifUnused, if
 			})
 		})
 	})
-	if err != nil {
-		return fail(err)
-	}
-	return messages, nil
 }
 
 // PurgeQueue removes the ready messages of a queue and says how many.

@@ -5,10 +5,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
 	"holdfast/internal/queuehost"
+	"holdfast/internal/seglog"
 	"holdfast/internal/wire"
 )
 
@@ -135,6 +137,34 @@ func TestDeleteQueue(t *testing.T) {
 	}
 	if q, err := c.DeclareQueue(DeclareQueue{Name: "q", Durable: true}); err != nil || q.Messages != 0 {
 		t.Errorf("declared anew: %+v, %v", q, err)
+	}
+}
+
+// Deletes that meet in the queue's line all succeed: the later ones find it
+// sealed, which is no reason to tell a client that it is not there.
+func TestRacingDeletes(t *testing.T) {
+	r := newRig(t)
+	c := r.connect()
+	for range 10 {
+		name := c.declare(DeclareQueue{Name: "q"})
+		h := r.queues.Get(seglog.GroupID(r.view().Queue(vhost, name).ID))
+		hold := make(chan struct{})
+		h.Count(func(uint64, uint64, error) { <-hold })
+		answers := make(chan *amqperr.Error, 3)
+		for range cap(answers) {
+			go func() {
+				_, err := c.DeleteQueue(DeleteQueue{Name: name})
+				answers <- err
+			}()
+		}
+		time.Sleep(5 * time.Millisecond) // time to get in line
+		close(hold)
+		for range cap(answers) {
+			ok(t, "delete", <-answers)
+		}
+		if r.view().Queue(vhost, name) != nil {
+			t.Fatal("the queue is still there")
+		}
 	}
 }
 
