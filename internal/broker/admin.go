@@ -134,11 +134,11 @@ func (b *Broker) ChangePassword(name, password string) error {
 
 // DeleteUser removes a user with its permissions and closes its connections.
 func (b *Broker) DeleteUser(name string) error {
-	if _, err := b.command(catalog.DeleteUser(name)); err != nil {
-		return err
+	_, err := b.command(catalog.DeleteUser(name))
+	if b.view().User(name) == nil { // be it that the disk has not answered yet
+		b.closeWhere(func(c *Conn) bool { return c.user.Name == name }, amqperr.UserDeleted(name))
 	}
-	b.closeWhere(func(c *Conn) bool { return c.user.Name == name }, amqperr.UserDeleted(name))
-	return nil
+	return err
 }
 
 // SetUserTags replaces the tags of a user.
@@ -186,11 +186,10 @@ func (b *Broker) DeleteVHost(name string) error {
 	_, err := await(b, func(done func(*catalog.Result, error)) {
 		b.remove(catalog.DeleteVHost(name), true, done)
 	})
-	if err != nil {
-		return adminError(err)
+	if b.view().VHost(name) == nil { // be it that the disk has not answered yet
+		b.closeWhere(func(c *Conn) bool { return c.vhost == name }, amqperr.VHostDeleted(name))
 	}
-	b.closeWhere(func(c *Conn) bool { return c.vhost == name }, amqperr.VHostDeleted(name))
-	return nil
+	return adminError(err)
 }
 
 // CloseConnection closes the connection with this name; reason is told to the client.

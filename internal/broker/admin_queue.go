@@ -231,19 +231,18 @@ func (b *Broker) AdminGet(vhost, name string, n int, requeue bool) ([]AdminMessa
 	type got struct {
 		d    Delivery
 		left uint64
-		ok   bool
 	}
+	came := make(chan got, 1)
 	list := []AdminMessage{}
 	for len(list) < n {
-		g, err := await(b, func(done func(got, error)) {
-			h.Get(id, false, func(d Delivery, left uint64, ok bool, err error) { done(got{d, left, ok}, err) })
-		})
+		ok, err := b.fetch(h, id, false, func(d Delivery, left uint64) { came <- got{d, left} })
 		if err != nil {
 			return list, adminError(b.clientError(err, "get", amqperr.Queue, vhost, q.Name))
 		}
-		if !g.ok {
+		if !ok {
 			break
 		}
+		g := <-came
 		m, err := adminMessage(g.d, reader)
 		if err != nil {
 			return list, &AdminError{Unavailable, "a message cannot be read: " + err.Error()}

@@ -236,32 +236,39 @@ func (c *Conn) Get(r Get) (ok bool, err *amqperr.Error) {
 	if err != nil {
 		return false, err
 	}
+	ok, e := c.b.fetch(h, s.id, r.NoAck, func(d Delivery, left uint64) { r.Got(s, d, left) })
+	return ok, c.b.clientError(e, "get", amqperr.Queue, c.vhost, q.Name)
+}
+
+// fetch gets one message for a getter. got runs on a shard worker with it, once
+// at most; what comes when nobody waits any more goes back to the queue.
+func (b *Broker) fetch(h *queuehost.Handle, id queue.ConsumerID, noAck bool, got func(d Delivery, left uint64)) (ok bool, err error) {
 	var over atomic.Bool // the wait is over, or the message has come: whoever is first
-	ok, e := await(c.b, func(done func(bool, error)) {
-		h.Get(s.id, r.NoAck, func(d Delivery, left uint64, ok bool, err error) {
+	ok, err = await(b, func(done func(bool, error)) {
+		h.Get(id, noAck, func(d Delivery, left uint64, ok bool, err error) {
 			if ok && err == nil {
 				if over.CompareAndSwap(false, true) {
-					r.Got(s, d, left)
+					got(d, left)
 				} else {
-					s.giveBack(d)
+					giveBack(h, id, d)
 				}
 			}
 			done(ok, err)
 		})
 	})
-	if unanswered(e) && !over.CompareAndSwap(false, true) {
+	if unanswered(err) && !over.CompareAndSwap(false, true) {
 		return true, nil // it came at the last moment
 	}
-	return ok, c.b.clientError(e, "get", amqperr.Queue, c.vhost, q.Name)
+	return ok, err
 }
 
 // giveBack returns a message that came when nobody waited any more.
-func (s *Subscription) giveBack(d Delivery) {
+func giveBack(h *queuehost.Handle, id queue.ConsumerID, d Delivery) {
 	if d.Load != nil {
 		d.Load.Drop()
 	}
 	if d.ID != 0 {
-		s.handle.Settle(s.id, []Range{{First: d.ID, Last: d.ID}}, queue.Requeue)
+		h.Settle(id, []Range{{First: d.ID, Last: d.ID}}, queue.Requeue)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
 	"holdfast/internal/queuehost"
-	"holdfast/internal/seglog"
 	"holdfast/internal/wire"
 )
 
@@ -147,9 +146,7 @@ func TestRacingDeletes(t *testing.T) {
 	c := r.connect()
 	for range 10 {
 		name := c.declare(DeclareQueue{Name: "q"})
-		h := r.queues.Get(seglog.GroupID(r.view().Queue(vhost, name).ID))
-		hold := make(chan struct{})
-		h.Count(func(uint64, uint64, error) { <-hold })
+		release := r.halt(name)
 		answers := make(chan *amqperr.Error, 3)
 		for range cap(answers) {
 			go func() {
@@ -158,7 +155,7 @@ func TestRacingDeletes(t *testing.T) {
 			}()
 		}
 		time.Sleep(5 * time.Millisecond) // time to get in line
-		close(hold)
+		release()
 		for range cap(answers) {
 			ok(t, "delete", <-answers)
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"holdfast/internal/amqperr"
+	"holdfast/internal/catalog"
 	"holdfast/internal/clock"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
@@ -92,4 +93,34 @@ func TestWaitsAreBounded(t *testing.T) {
 		_, err := c.DeclareQueue(DeclareQueue{Name: "late", Passive: true})
 		return err == nil
 	})
+}
+
+// Who is deleted is cut off, though the disk has not answered.
+func TestDeletedIsCutOffBeforeTheDiskAnswers(t *testing.T) {
+	r := newRig(t)
+	hands := clock.NewManual(time.Unix(1_700_000_000, 0))
+	r.clock = hands
+	r.must(catalog.AddUser(catalog.User{Name: "ann"}))
+	r.must(catalog.SetPermissions(catalog.Permission{User: "ann", VHost: vhost}))
+	held := &heldCommands{r.commands, make(chan struct{})}
+	r.commands = held
+	defer close(held.hold)
+	for _, c := range []struct {
+		name string
+		who  *client
+		do   func() error
+	}{
+		{"user", r.connectAs("ann"), func() error { return r.DeleteUser("ann") }},
+		{"vhost", r.connect(), func() error { return r.DeleteVHost(vhost) }},
+	} {
+		answer := make(chan error, 1)
+		go func() { answer <- c.do() }()
+		r.expire(hands)
+		if err := <-answer; err == nil {
+			t.Errorf("%s: deleted without the disk", c.name)
+		}
+		if c.who.wasClosed() == nil {
+			t.Errorf("%s: still connected", c.name)
+		}
+	}
 }
