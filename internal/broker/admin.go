@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/auth"
@@ -114,6 +115,14 @@ func noVHost(name string) error {
 	return &AdminError{NotFound, fmt.Sprintf("Virtual host '%s' does not exist", name)}
 }
 
+// checkText refuses what no client could say: a short string of the protocol.
+func checkText(what, text string) error {
+	if len(text) > 255 || !utf8.ValidString(text) {
+		return &AdminError{Invalid, what + " must be UTF-8 of at most 255 bytes"}
+	}
+	return nil
+}
+
 // command has the catalog carry out a durable command of an operator.
 func (b *Broker) command(cmd []byte) (*catalog.Result, error) {
 	r, err := b.propose(cmd, true)
@@ -122,6 +131,9 @@ func (b *Broker) command(cmd []byte) (*catalog.Result, error) {
 
 // AddUser adds a user.
 func (b *Broker) AddUser(name, password string) error {
+	if err := checkText("the name of a user", name); err != nil {
+		return err
+	}
 	_, err := b.command(catalog.AddUser(catalog.User{Name: name, Hash: auth.HashPassword(password), Algorithm: auth.Algorithm}))
 	return err
 }
@@ -177,6 +189,9 @@ func (b *Broker) AuthenticateUser(name, password string) error {
 
 // AddVHost adds a virtual host; one that is there is no error.
 func (b *Broker) AddVHost(name, description string, tags []string) error {
+	if err := checkText("the name of a virtual host", name); err != nil {
+		return err
+	}
 	_, err := b.command(catalog.AddVHost(name, description, tags))
 	return err
 }

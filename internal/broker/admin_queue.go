@@ -44,6 +44,12 @@ func (b *Broker) servingQueue(vhost, name string) (*catalog.Queue, *queuehost.Ha
 
 // AdminDeclareQueue declares a queue.
 func (b *Broker) AdminDeclareQueue(q AdminQueue) error {
+	if err := checkText("the name of a queue", q.Name); err != nil {
+		return err
+	}
+	if _, err := wire.ParseTable(q.Arguments); err != nil {
+		return &AdminError{Invalid, "these arguments cannot be: " + err.Error()}
+	}
 	d := catalog.QueueDecl{
 		VHost: q.VHost, Name: catalog.CleanName(q.Name),
 		Durable: q.Durable, AutoDelete: q.AutoDelete, Args: q.Arguments,
@@ -92,8 +98,8 @@ func (b *Broker) AdminPublish(p AdminPublish) (queues int, err error) {
 	if v.VHost(p.VHost) == nil {
 		return 0, noVHost(p.VHost)
 	}
-	if len(p.Exchange) > 255 || len(p.RoutingKey) > 255 {
-		return 0, &AdminError{Invalid, "exchange and routing key are at most 255 bytes long"}
+	if err := checkText("a routing key", p.RoutingKey); err != nil {
+		return 0, err
 	}
 	x := v.Exchange(p.VHost, p.Exchange)
 	if x == nil {
@@ -214,7 +220,11 @@ func adminProperties(m map[string]any) (wire.Properties, error) {
 			return nil, &AdminError{Invalid, fmt.Sprintf("property '%s' cannot have the value %v", name, v)}
 		}
 	}
-	return wire.NewProperties(s), nil
+	p, err := wire.ParseProperties(wire.NewProperties(s))
+	if err != nil {
+		return nil, &AdminError{Invalid, "these properties cannot be: " + err.Error()}
+	}
+	return p, nil
 }
 
 // AdminGet fetches up to n messages. With requeue they go back afterwards,

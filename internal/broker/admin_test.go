@@ -150,6 +150,31 @@ func TestAdminMessages(t *testing.T) {
 	}
 }
 
+// What no client could say or read is refused to operators as well.
+func TestAdminNonsense(t *testing.T) {
+	r := newRig(t)
+	deep := map[string]any{}
+	for range wire.MaxDepth {
+		deep = map[string]any{"a": deep}
+	}
+	for what, err := range map[string]error{
+		"deep arguments":    r.AdminDeclareQueue(AdminQueue{VHost: vhost, Name: "q", Arguments: wire.NewTable(deep)}),
+		"long name":         r.AdminDeclareQueue(AdminQueue{VHost: vhost, Name: strings.Repeat("x", 256)}),
+		"name not UTF-8":    r.AdminDeclareQueue(AdminQueue{VHost: vhost, Name: "\xff"}),
+		"long vhost":        r.AddVHost(strings.Repeat("x", 256), "", nil),
+		"long user":         r.AddUser(strings.Repeat("x", 256), "p"),
+		"key not UTF-8":     second(r.AdminPublish(AdminPublish{VHost: vhost, RoutingKey: "\xff"})),
+		"deep headers":      second(r.AdminPublish(AdminPublish{VHost: vhost, Properties: map[string]any{"headers": deep}})),
+		"property too long": second(r.AdminPublish(AdminPublish{VHost: vhost, Properties: map[string]any{"type": strings.Repeat("x", 256)}})),
+	} {
+		if kind(err) != Invalid {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func second(_ int, err error) error { return err }
+
 func TestListings(t *testing.T) {
 	r := newRig(t)
 	c := r.connect()
