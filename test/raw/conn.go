@@ -111,10 +111,11 @@ func (c *Conn) Publish(channel uint16, exchange, key string, properties, body []
 	return err
 }
 
-// ReadFrame reads the next frame, heartbeats left out.
+// ReadFrame reads the next frame, heartbeats left out; they do not prolong the
+// wait.
 func (c *Conn) ReadFrame() (Frame, error) {
-	for {
-		f, err := c.ReadAny()
+	for end := time.Now().Add(Wait); ; {
+		f, err := c.ReadAnyWithin(time.Until(end))
 		if err != nil || f.Type != FrameHeartbeat {
 			return f, err
 		}
