@@ -95,9 +95,11 @@ func (c *client) Info() ConnectionInfo    { return ConnectionInfo{State: "runnin
 func (c *client) Channels() []ChannelInfo { return []ChannelInfo{{Number: 1}} }
 func (c *client) Close(why *amqperr.Error) {
 	c.mu.Lock()
-	c.closed = why
-	c.mu.Unlock()
-	go c.Conn.Close(nil)
+	defer c.mu.Unlock()
+	if c.closed == nil {
+		c.closed = why
+		go c.Conn.Close(nil)
+	}
 }
 
 func (c *client) Block(on bool, reason string) {
