@@ -361,7 +361,8 @@ func TestGetAndConsumeShareTheQueue(t *testing.T) {
 	equal(t, "messages seen", len(seen), n)
 }
 
-// R1: the message id is the publisher's own.
+// R1 R92: the message id is the publisher's own; the broker does not remove
+// duplicates.
 func TestSameMessageID(t *testing.T) {
 	t.Parallel()
 	ch := open(t)

@@ -239,7 +239,7 @@ func TestAccessOverRestart(t *testing.T) {
 	})
 }
 
-// R104: purged, deleted, dropped and acked messages stay away; a queue declared
+// R104 R212: purged, deleted, dropped and acked messages stay away; a queue declared
 // anew under an old name is empty.
 func TestGoneStaysGone(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -85,7 +86,11 @@ func runRounds(o options) error {
 			fmt.Printf("round %3d: killed after %.1f s, up in %.2f s; in all %d confirmed, %d delivered (%d redelivered), %d settled, %d purged or deleted, %d found again\n",
 				round, length.Seconds(), took.Seconds(), t.confirmed, t.delivered, t.redelivered, t.settled, t.purged, t.verified)
 		}
-		if faults := faultsOf(journals); len(faults) > 0 {
+		faults := faultsOf(journals)
+		if cries, err := cries(o.broker.Log); err != nil || len(cries) > 0 {
+			faults = append(faults, fmt.Sprintf("the broker's log: %q %v", cries, err))
+		}
+		if len(faults) > 0 {
 			return fmt.Errorf("round %d: %d faults:\n%s", round, len(faults), strings.Join(faults[:min(len(faults), 10)], "\n"))
 		}
 	}
@@ -241,4 +246,22 @@ func faultsOf(journals []*journal) []string {
 		all = append(all, j.takeFaults()...)
 	}
 	return all
+}
+
+// cries are lines of the broker's log that tell of a fault of its own.
+func cries(path string) ([]string, error) {
+	log, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for line := range strings.Lines(string(log)) {
+		for _, word := range []string{"panic", "invariant", "DATA RACE", "fatal error", "corrupt", "quarantine"} {
+			if strings.Contains(line, word) {
+				lines = append(lines, strings.TrimSpace(line))
+				break
+			}
+		}
+	}
+	return lines[:min(len(lines), 5)], nil
 }

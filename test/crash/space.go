@@ -1,11 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -136,27 +132,11 @@ func (u disk) String() string {
 
 func measure(dir string) (disk, error) {
 	total, files, err := rig.DiskUsed(dir)
-	u := disk{total: total, files: files}
 	if err != nil {
-		return u, err
+		return disk{}, err
 	}
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil || d.IsDir() || strings.HasSuffix(path, ".sock") {
-			return err
-		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err == nil {
-			u.segment = max(u.segment, info.Size())
-		}
-		return err
-	})
-	return u, err
+	segment, err := rig.LargestFile(dir)
+	return disk{total: total, segment: segment, files: files}, err
 }
 
 // watch looks at the disk now and then and remembers the most.

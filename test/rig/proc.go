@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -23,26 +24,39 @@ func RSS(pid int) (uint64, error) {
 	return 0, fmt.Errorf("no VmRSS of process %d", pid)
 }
 
-// DiskUsed is the size of the files under dir and how many there are, by the
-// blocks they really take.
+// DiskUsed is what the files under dir really take, in blocks, and how many
+// there are. Files may come and go meanwhile.
 func DiskUsed(dir string) (bytes int64, files int, err error) {
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if os.IsNotExist(err) {
-			return nil // files come and go while the broker runs
+	err = eachFile(dir, func(info fs.FileInfo) {
+		bytes += blocks(info)
+		files++
+	})
+	return bytes, files, err
+}
+
+// LargestFile is the size of the largest file under dir: in a data folder, of a
+// segment.
+func LargestFile(dir string) (bytes int64, err error) {
+	err = eachFile(dir, func(info fs.FileInfo) { bytes = max(bytes, info.Size()) })
+	return bytes, err
+}
+
+// eachFile visits the regular files under dir that do not vanish meanwhile.
+func eachFile(dir string, visit func(fs.FileInfo)) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
-		if err != nil || d.IsDir() {
+		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
 		info, err := d.Info()
-		if os.IsNotExist(err) {
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			visit(info)
 		}
-		bytes += blocks(info)
-		files++
-		return nil
+		return err
 	})
-	return bytes, files, err
 }
