@@ -8,6 +8,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -133,5 +135,28 @@ func TestCertificateReload(t *testing.T) {
 	from.KeyFile = filepath.Join(dir, "none")
 	if _, err := loadCertificates(from, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("no error without a key")
+	}
+}
+
+// A client that has connected and said nothing is cut off when the node stops.
+func TestStopCutsOffTheSilent(t *testing.T) {
+	n := newPlace(t).run(t)
+	at, err := n.Addr(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.Write([]byte("AMQP\x00\x00\x09\x01"))
+	if _, err := c.Read(make([]byte, 7)); err != nil { // it is being served
+		t.Fatal(err)
+	}
+	stop(t, n)
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("still connected")
 	}
 }

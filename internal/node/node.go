@@ -318,5 +318,9 @@ func (n *Node) Log() *seglog.Log { return n.seglog }
 // ErrNotListening is returned for an address that the node does not have.
 var ErrNotListening = errors.New("node: no such listener")
 
-// waitLimit bounds how long clients get to close at a stop.
-const waitLimit = 5 * time.Second
+// At a stop, waitLimit bounds how long connections get to give back what they
+// hold, and goodbyeLimit how long clients get after that to answer.
+const (
+	waitLimit    = 5 * time.Second
+	goodbyeLimit = time.Second
+)

@@ -47,6 +47,7 @@ func (n *Node) stop() error {
 	n.stopOnce.Do(func() { close(n.stopping) })
 	n.listeners.close()
 	n.broker.Stop(waitLimit)
+	n.server.Close(goodbyeLimit)
 	clean := n.Err() == nil
 	managed := n.closeManagement()
 	err := n.groups.Close(clean)
@@ -67,6 +68,9 @@ func (n *Node) abandon() {
 	n.closeManagement()
 	if n.running {
 		n.broker.Stop(0)
+		if n.server != nil {
+			n.server.Close(0)
+		}
 		n.groups.Close(false)
 	}
 	if n.seglog != nil {

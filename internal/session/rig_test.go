@@ -108,8 +108,8 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 	go r.server.Serve(l)
 	t.Cleanup(func() {
 		l.Close()
-		r.server.Close()
 		b.Stop(5 * time.Second)
+		r.server.Close(0)
 		if err := groups.Close(false); err != nil {
 			t.Error(err)
 		}

@@ -45,9 +45,10 @@ type Server struct {
 	frameMax   uint32
 	options    Options
 
-	mu     sync.Mutex
-	conns  map[*conn]struct{}
-	closed bool
+	mu      sync.Mutex
+	conns   map[*conn]struct{}
+	closed  bool
+	running sync.WaitGroup // one for each of conns
 
 	counters counters
 }
@@ -143,7 +144,9 @@ func (s *Server) ServeConn(nc net.Conn) {
 		return
 	}
 	s.conns[c] = struct{}{}
+	s.running.Add(1)
 	s.mu.Unlock()
+	defer s.running.Done()
 
 	c.run()
 
@@ -154,15 +157,29 @@ func (s *Server) ServeConn(nc net.Conn) {
 	s.mu.Unlock()
 }
 
-// Close breaks off what the broker does not know: connections that have not
-// opened a virtual host. Those that have are closed by the broker. Clients that
-// come later are turned away.
-func (s *Server) Close() {
+// Close turns away clients that come later, and cuts off those that have not
+// opened a virtual host; the broker closes the others. It returns when all have
+// gone. After limit, those that are left are cut off in the middle of their
+// goodbye.
+func (s *Server) Close(limit time.Duration) {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cutOff(func(c *conn) bool { return !c.opened.Load() && !c.stopping() })
+	gone := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(gone)
+	}()
+	s.sleepUntil(limit, gone)
+	s.cutOff(func(*conn) bool { return true })
+}
+
+func (s *Server) cutOff(which func(*conn) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
 	for c := range s.conns {
-		if !c.opened.Load() {
+		if which(c) {
 			c.socket.Close()
 		}
 	}
