@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -20,22 +21,34 @@ const (
 
 // memoryWatch compares what the broker holds with the mark.
 type memoryWatch struct {
-	limit MemoryLimit
-	mark  uint64
-	held  func() uint64
-	alarm func(on bool, why string)
-	on    bool
+	limit   MemoryLimit
+	mark    uint64
+	held    func() uint64
+	collect func() // garbage, which counts as held
+	alarm   func(on bool, why string)
+	on      bool
+	looks   int // since the alarm went on
 }
+
+// collectEvery is how many looks pass between two collections of garbage while
+// the alarm is on.
+const collectEvery = 3
 
 // look raises or clears the alarm.
 func (w *memoryWatch) look() {
 	if w.mark == 0 {
 		return
 	}
+	if w.on {
+		// Publishers are blocked: perhaps nothing else would bring the collector to its next turn.
+		if w.looks++; w.looks%collectEvery == 0 {
+			w.collect()
+		}
+	}
 	held := w.held()
 	switch {
 	case !w.on && held > w.mark:
-		w.on = true
+		w.on, w.looks = true, 0
 		w.alarm(true, fmt.Sprintf("%s in use, more than the mark of %s", size(held), size(w.mark)))
 	case w.on && held < uint64(float64(w.mark)*memoryBack):
 		w.on = false
@@ -61,7 +74,7 @@ func (n *Node) watchMemory(limit MemoryLimit) {
 	w := &memoryWatch{
 		limit: limit,
 		mark:  n.settings.MemoryLimit(limit.Bytes),
-		held:  heldMemory,
+		held:  heldMemory, collect: runtime.GC,
 		alarm: func(on bool, why string) { n.broker.SetAlarm(broker.AlarmMemory, on, why) },
 	}
 	if limit.Bytes > 0 && debug.SetMemoryLimit(-1) == math.MaxInt64 {

@@ -10,7 +10,7 @@ func TestMemoryWatch(t *testing.T) {
 	var held uint64
 	var said []bool
 	w := &memoryWatch{
-		mark: 1000, held: func() uint64 { return held },
+		mark: 1000, held: func() uint64 { return held }, collect: func() {},
 		alarm: func(on bool, why string) {
 			if why == "" {
 				t.Error("no reason")
@@ -23,6 +23,14 @@ func TestMemoryWatch(t *testing.T) {
 	}
 	if want := []bool{true, false, true}; !reflect.DeepEqual(said, want) {
 		t.Errorf("said %v, want %v", said, want)
+	}
+	// Under alarm nobody else need bring the collector on.
+	w.collect = func() { held = 10 }
+	for range collectEvery {
+		w.look()
+	}
+	if w.on {
+		t.Error("the alarm is on because of garbage")
 	}
 	none := &memoryWatch{held: func() uint64 { return 1 << 40 }, alarm: func(bool, string) { t.Error("an alarm without a mark") }}
 	none.look()
