@@ -73,6 +73,7 @@ func (l *Log) checkpoint(clean bool) error {
 	}
 	l.stats.checkpoints.Add(1)
 	l.mu.Lock()
+	l.yield = false
 	l.logged -= logged
 	for _, s := range gone {
 		s.state = segDead

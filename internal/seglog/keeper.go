@@ -79,8 +79,7 @@ func (l *Log) keepStep() bool {
 	if l.checkpointDue(now) {
 		err := l.checkpoint(false)
 		if err != nil && vfs.IsSpace(err) {
-			l.makeRoom(err, now)
-			return false
+			return l.makeRoom(err, now)
 		}
 		l.kee.lastCheckpoint = now
 		return l.keep(err)
@@ -156,20 +155,34 @@ func (l *Log) recycle(s *segment) error {
 	return nil
 }
 
-// makeRoom gives a free segment back to the disk, because a checkpoint found no room and only a checkpoint can free more.
-func (l *Log) makeRoom(err error, now int64) {
-	l.kee.retryAt = now + int64(askAgain)
+// makeRoom gives something back to the disk, because a checkpoint found no room and only a checkpoint can free more: the older
+// one of two checkpoints, else a free segment. It tells whether there was anything; then the checkpoint is tried again at once,
+// and until there is one, what was given back is left to it.
+func (l *Log) makeRoom(err error, now int64) bool {
+	k := &l.kee
+	k.retryAt = now
+	if len(k.checkpoints) > 1 {
+		old := k.checkpoints[0]
+		k.checkpoints = k.checkpoints[1:]
+		if rerr := l.fs.Remove(l.path(old)); rerr != nil && !vfs.IsNotExist(rerr) {
+			return l.keep(fmt.Errorf("removing %s: %w", old, rerr))
+		}
+		return true
+	}
 	l.mu.Lock()
+	l.yield = true
 	var s *segment
 	if n := len(l.pool); n > 0 {
 		s = l.pool[n-1]
 		l.pool = l.pool[:n-1]
 	}
 	l.setNoSpace(err.Error()) // unlocks
-	if s != nil {
-		l.discard(s)
-		l.kee.retryAt = now
+	if s == nil {
+		k.retryAt = now + int64(askAgain)
+		return false
 	}
+	l.discard(s)
+	return true
 }
 
 // spaceState says what the files take, what is needed of it, and from what total on something must be done; total may not
@@ -201,14 +214,18 @@ func (l *Log) checkpointDue(now int64) bool {
 	since := now - k.lastCheckpoint
 	due := l.logged >= min(l.o.CheckpointBytes, l.target) || l.changed && since >= int64(l.o.CheckpointEvery)
 	hurry := false
-	if total, _, aim, limit := l.spaceState(); total > aim && since >= int64(hurryPause) || total >= limit {
+	if total, _, aim, limit := l.spaceState(); (total > aim || l.alarmOn) && since >= int64(hurryPause) || total >= limit {
 		for _, s := range l.segs {
 			hurry = hurry || s.state == segSealed && s.empty()
 		}
 	}
-	if now < k.retryAt || !due && !hurry {
+	if now < k.retryAt || !due && !hurry && !l.yield {
 		l.mu.Unlock()
 		return false
+	}
+	if l.yield { // what was given back for it is not to be lost again to somebody else
+		l.mu.Unlock()
+		return true
 	}
 	if !k.asking {
 		k.asking, k.askedAt = true, now

@@ -56,6 +56,8 @@ type Log struct {
 	space     *sync.Cond
 	noSpace   string // why no segment can be made
 	lowSpace  string // FreeMark
+	free      uint64 // on the disk, when it was looked at last
+	yield     bool   // no segment is made: a checkpoint needs the room
 	alarmOn   bool
 
 	clean     bool // as found by Open

@@ -83,6 +83,9 @@ func (l *Log) pickable(need int64, kind segmentKind) int {
 	if kind == segmentHot && l.noSpace != "" && len(l.pool) <= 1 && l.rewritable() {
 		return -1
 	}
+	if kind == segmentCold && len(l.pool) <= 1 && l.reclaimable() {
+		return -1 // first the checkpoint that brings them back: it may need this one's room
+	}
 	best := -1
 	for i, s := range l.pool {
 		if s.size >= need && (best < 0 || off(s.size, l.target) < off(l.pool[best].size, l.target)) {
@@ -100,6 +103,16 @@ func (l *Log) rewritable() bool {
 		}
 	}
 	return len(l.kee.dead) > 0
+}
+
+// reclaimable tells whether a checkpoint would bring back a segment.
+func (l *Log) reclaimable() bool {
+	for _, s := range l.segs {
+		if s.state == segSealed && s.empty() {
+			return true
+		}
+	}
+	return false
 }
 
 func off(a, b int64) int64 { return max(a-b, b-a) }
@@ -140,6 +153,10 @@ func (l *Log) prepareStep() bool {
 		l.discard(s)
 		return true
 	}
+	if l.yield {
+		l.mu.Unlock()
+		return false
+	}
 	size, urgent := l.target, l.need > 0 && l.pickable(l.need, segmentHot) < 0
 	if urgent {
 		size = max(size, alignPage64(l.need))
@@ -148,7 +165,7 @@ func (l *Log) prepareStep() bool {
 		size = max(l.o.SegmentMin, alignPage64(l.need))
 	}
 	total, _, _, limit := l.spaceState()
-	enough := len(l.pool) >= l.want || len(l.pool) > 0 && total+size > limit // recycling will bring one
+	enough := len(l.pool) >= l.want || len(l.pool) > 0 && total+size > limit && l.free >= uint64(size) // recycling will bring one
 	if enough && !urgent {
 		l.setNoSpace("")
 		return false
@@ -161,8 +178,16 @@ func (l *Log) prepareStep() bool {
 	l.mu.Lock()
 	if err != nil {
 		if vfs.IsSpace(err) {
+			var small *segment
+			if urgent {
+				small = l.tooSmall(size)
+			}
 			l.setNoSpace(err.Error()) // unlocks
-			return false
+			if small != nil {
+				l.discard(small)
+				l.checkFree()
+			}
+			return small != nil
 		}
 		l.mu.Unlock()
 		l.fail(fmt.Errorf("making %s: %w", segmentName(id), err))
@@ -177,6 +202,25 @@ func (l *Log) prepareStep() bool {
 	}
 	l.checkFree() // a fast writer makes many segments between two slow looks
 	return true
+}
+
+// tooSmall takes a segment out of the pool to make room for one of this size, which a frame waits for and none of them has,
+// if they and what is free are room enough.
+func (l *Log) tooSmall(size int64) *segment {
+	room := int64(l.free)
+	for _, s := range l.pool {
+		if s.size >= l.need {
+			return nil
+		}
+		room += s.size
+	}
+	n := len(l.pool)
+	if n == 0 || room < size {
+		return nil
+	}
+	s := l.pool[n-1]
+	l.pool = l.pool[:n-1]
+	return s
 }
 
 // unwanted takes a segment out of the pool that is too many, or of a size no longer used.
@@ -303,15 +347,13 @@ func (l *Log) updateAlarm() {
 
 // checkFree raises or ends the alarm for a disk with less than FreeMark free.
 func (l *Log) checkFree() {
-	if l.o.FreeMark == 0 {
-		return
-	}
 	u, err := l.fs.Usage(l.dir)
 	if err != nil {
 		l.log.Warn("free disk space is not known", "error", err)
 		return
 	}
 	l.mu.Lock()
+	l.free = u.Free
 	free := u.Free
 	for _, s := range l.pool {
 		free += uint64(s.size)

@@ -65,11 +65,11 @@ func (l *Log) rewriteStep(now int64) bool {
 	return true
 }
 
-// chooseVictim is the sealed segment with the least worth keeping per byte of file, if the bound asks for one. Groups whose
+// chooseVictim is the sealed segment with the least worth keeping per byte of file, if the bound asks for one, or the alarm. Groups whose
 // entries stand in the way of a good one are to be asked for snapshots.
 func (l *Log) chooseVictim(now int64) (victim *segment, ask []GroupID) {
 	total, live, aim, _ := l.spaceState()
-	if total <= aim || !l.kee.cold.may(l.seq, 2*live+spareSegments*l.target) {
+	if total <= aim && !l.alarmOn || !l.kee.cold.may(l.seq, 2*live+spareSegments*l.target) {
 		return nil, nil
 	}
 	var waiting []*segment

@@ -1,0 +1,87 @@
+package seglog
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"holdfast/internal/vfs"
+)
+
+// TestConsumersDrainAFullDisk: groups fill a small disk with half dead segments until the alarm; a little more is on its way.
+// Then nothing but deletions comes, as when consumers drain: all of it becomes stable, space comes back, the alarm ends. D8
+func TestConsumersDrainAFullDisk(t *testing.T) {
+	for seed := range uint64(100) {
+		drainFullDisk(t, seed)
+	}
+}
+
+func drainFullDisk(t *testing.T, seed uint64) {
+	w := newWorld(t, 9000+seed)
+	w.rng = rand.New(rand.NewPCG(seed, 7))
+	segments := 8 + w.rng.IntN(10)
+	w.fs.SetCapacity(int64(segments)*64<<10 + w.rng.Int64N(64<<10))
+	alarm := false
+	w.o.Events.Alarm = func(_ AlarmKind, on bool, _ string) { alarm = on }
+	w.o.Events.Fatal = func(err error) { w.failf("seed %d: %v", seed, err) }
+	w.start()
+	for range 4 {
+		w.newHost()
+	}
+	for more := w.rng.IntN(4); more >= 0; {
+		if alarm {
+			more--
+		}
+		h := w.groups[GroupID(1+w.rng.IntN(4))]
+		if ids := slices.Sorted(maps.Keys(h.live)); len(ids) == 0 || w.rng.IntN(3) > 0 {
+			w.put(h)
+		} else { // a tenth, here and there
+			w.del(h, slices.DeleteFunc(ids, func(uint64) bool { return w.rng.IntN(10) > 0 }))
+		}
+		w.commit()
+		w.keep()
+		w.clk.Advance(time.Duration(w.rng.IntN(500)) * time.Millisecond)
+	}
+	for range 300 {
+		for _, h := range w.groups {
+			if ids := slices.Sorted(maps.Keys(h.live)); len(ids) > 0 && w.rng.IntN(2) == 0 {
+				w.del(h, ids[:1+w.rng.IntN(min(len(ids), 20))])
+			}
+		}
+		w.commit()
+		w.keep()
+		w.clk.Advance(500 * time.Millisecond)
+	}
+	for _, h := range w.groups {
+		if h.acked < h.index || len(h.live) > 0 || alarm {
+			w.failf("seed %d: group %d is stable to %d of %d, alarm %v: %+v", seed, h.id, h.acked, h.index, alarm, w.l.Stats())
+		}
+	}
+}
+
+// TestCheckpointOnAFullDisk: a checkpoint that finds no room gets that of an older one, or of a free segment, and nobody else
+// takes it meanwhile.
+func TestCheckpointOnAFullDisk(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	for i := uint64(1); i < 30; i++ {
+		r.append(entryRecord(2, i, i, 1, 6000))
+		r.keep()
+	}
+	r.append(snapshotRecord(2, 29))
+	r.l.Release(2, 29, []Range{{1, 29}})
+	before := r.l.Stats()
+	r.fs.SetCapacity(r.fs.Used())
+	for range 20 {
+		r.clk.Advance(500 * time.Millisecond)
+		r.keep()
+	}
+	if s := r.l.Stats(); s.Checkpoints == before.Checkpoints || s.RecycledSegments == 0 || r.fatal != nil {
+		t.Fatalf("fatal %v, before %+v, now %+v", r.fatal, before, s)
+	}
+	if free, _ := r.fs.Usage("log"); vfs.IsSpace(r.fatal) || free.Free == 0 {
+		t.Fatalf("nothing came back: %+v", r.l.Stats())
+	}
+}
