@@ -15,7 +15,7 @@ var levels = [][]string{
 	{"queue", "catalog", "replica"},
 	{"queuehost", "cluster", "auth"},
 	{"broker"},
-	{"session", "mgmt"},
+	{"session", "mgmt", "perf"},
 	{"node"},
 }
 
@@ -26,6 +26,9 @@ var sideways = map[string]string{
 
 // forbidden are arrows that the levels would allow and that are still wrong.
 var forbidden = map[string]string{
+	"perf -> broker":       "the load generator is a client: it knows the bytes and nothing else",
+	"perf -> queuehost":    "the load generator is a client",
+	"perf -> seglog":       "the load generator is a client",
 	"session -> catalog":   "a session asks the broker what exists",
 	"session -> routing":   "where a message goes is the broker's decision",
 	"session -> replica":   "a session reaches no further than the broker and the queue's handle",
