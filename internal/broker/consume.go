@@ -16,6 +16,10 @@ const Unlimited = queuehost.Unlimited
 // queue. Its methods may be called from any goroutine and never block; what
 // one goroutine does through it happens in that order.
 type Subscription struct {
+	// Session is the session's own: what it keeps with the subscription. A getter
+	// has it until its queue is gone.
+	Session any
+
 	conn    *Conn
 	handle  *queuehost.Handle
 	queue   catalog.QueueID

@@ -97,6 +97,23 @@ func TestGet(t *testing.T) {
 	}
 }
 
+// A channel that fetches from ever new queues keeps nothing of those that are gone.
+func TestGettersGoWithTheirQueues(t *testing.T) {
+	c := newRig(t).connect()
+	for i := range 3 {
+		name := c.declare(DeclareQueue{Name: fmt.Sprint("q", i)})
+		_, err := c.Get(Get{Queue: name, Channel: 1})
+		ok(t, "get", err)
+		_, err = c.DeleteQueue(DeleteQueue{Name: name})
+		ok(t, "delete", err)
+	}
+	c.Conn.mu.Lock()
+	defer c.Conn.mu.Unlock()
+	if n := len(c.channels[1].getters); n != 0 {
+		t.Errorf("%d getters are kept", n)
+	}
+}
+
 // T35: an exclusive consumer is alone, and arguments are checked.
 func TestConsumeRefusals(t *testing.T) {
 	c := newRig(t).connect()

@@ -97,14 +97,12 @@ func (h *host) quarantine(err error) {
 		"group", uint64(h.def.ID), "reason", err)
 }
 
-// end tells the consumers that there is nothing more to come, because of
+// end tells consumers and getters that there is nothing more to come, because of
 // reason, answers what is held back with err, and forgets the messages.
 func (h *host) end(reason, err error) {
 	ids := make([]queue.ConsumerID, 0, len(h.consumers))
-	for id, c := range h.consumers {
-		if !c.getter {
-			ids = append(ids, id)
-		}
+	for id := range h.consumers {
+		ids = append(ids, id)
 	}
 	slices.Sort(ids)
 	for i := range h.held {

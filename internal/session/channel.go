@@ -44,7 +44,6 @@ type channel struct {
 	backBytes int
 	state     channelState
 	consumers map[string]*holder
-	getters   map[*broker.Subscription]*holder
 	prefetch  uint32 // for consumers to come
 
 	flow flow

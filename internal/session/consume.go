@@ -203,17 +203,10 @@ func (ch *channel) get(m *wire.BasicGet) *amqperr.Error {
 
 // getter returns what holds the messages that basic.get fetched from a queue.
 func (ch *channel) getter(s *broker.Subscription) *holder {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	h := ch.getters[s]
-	if h == nil {
-		if ch.getters == nil {
-			ch.getters = make(map[*broker.Subscription]*holder)
-		}
-		h = &holder{ch: ch, sub: s}
-		ch.getters[s] = h
+	if s.Session == nil {
+		s.Session = &holder{ch: ch, sub: s}
 	}
-	return h
+	return s.Session.(*holder)
 }
 
 // rejection is what basic.reject and basic.nack mean.
