@@ -215,6 +215,7 @@ func TestParseTellsEverythingAtOnce(t *testing.T) {
 		`f.conf:3: must be key = value, not "this is no setting"`,
 		`f.conf:4: default_pass: the quote is not closed`,
 		`f.conf:6: unknown key "listeners.tpc.1"; did you mean "listeners.tcp.1"?`,
+		`f.conf:7: listeners.ssl needs ssl_options.certfile and ssl_options.keyfile`,
 		`f.conf:8: "" cannot be a key`,
 		`f.conf:9: unknown key "zzz"`,
 		`f.conf:10: heartbeat must be a time, such as 60 (in seconds) or 1m30s, not "soon"`,
@@ -224,13 +225,24 @@ func TestParseTellsEverythingAtOnce(t *testing.T) {
 		"f.conf:14: default_permissions.read must be a regular expression: error parsing regexp: missing closing ): `(`",
 		`f.conf:15: include is not supported: put all settings into one file`,
 		`f.conf:16: default_pass: "y" stands after the closing quote`,
-		`f.conf:7: listeners.ssl needs ssl_options.certfile and ssl_options.keyfile`,
 	}
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("have\n%v\nwant\n%s", err, strings.Join(want, "\n"))
 	}
 	if len(warnings) != 1 || warnings[0].String() != "f.conf:5: cluster_name is not used: a node runs alone" {
 		t.Errorf("warnings %v", warnings)
+	}
+}
+
+// A password that was not quoted is cut at its #, and the file's owner hears of it.
+func TestACutValueIsAWarning(t *testing.T) {
+	for line, warned := range map[string]bool{
+		"default_pass = a#b": true, "default_pass = a # b": false, "default_pass = a\t#b": false, "default_pass = 'a#b'": false, "default_pass = ab #c#d": false,
+	} {
+		warnings, err := Parse("f", line, Default())
+		if err != nil || (len(warnings) == 1) != warned || warned && !strings.Contains(warnings[0].String(), "single quotes") {
+			t.Errorf("%q: error %v, warnings %v", line, err, warnings)
+		}
 	}
 }
 

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -28,6 +30,7 @@ func Parse(name, text string, s *Settings) (warnings Problems, err error) {
 	for _, c := range s.conflicts() {
 		p.wrong(p.lineOf(c.key), c.text)
 	}
+	slices.SortStableFunc(p.problems, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
 	return p.warnings, p.problems.orNil()
 }
 
@@ -61,6 +64,9 @@ func (p *parser) line(n int, text string) {
 	if err != nil {
 		p.wrong(n, err.Error())
 		return
+	}
+	if cutInWord(text) {
+		p.warn(n, key+": what stands after # is a comment; a value with a # in it needs single quotes")
 	}
 	r, name := find(key)
 	switch {
@@ -138,6 +144,14 @@ func split(text string) (key, value string, err error) {
 	}
 	value, _, _ = strings.Cut(rest, "#")
 	return key, strings.TrimSpace(value), nil
+}
+
+// cutInWord says whether a comment begins right behind a letter of the value, as it does in a password that was not quoted.
+func cutInWord(text string) bool {
+	_, rest, _ := strings.Cut(text, "=")
+	rest = strings.TrimSpace(rest)
+	at := strings.IndexByte(rest, '#')
+	return at > 0 && rest[0] != '\'' && rest[at-1] != ' ' && rest[at-1] != '\t'
 }
 
 // unescape takes the backslashes out of a name; they protect a dot inside it.

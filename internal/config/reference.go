@@ -80,7 +80,7 @@ func Reference() string {
 		r := &rows[i]
 		if r.group != group {
 			group = r.group
-			fmt.Fprintf(&b, "\n## %s\n\n| key | default | accepts | what it does |\n|---|---|---|---|\n", group)
+			fmt.Fprintf(&b, "\n## %s\n\n%s| key | default | accepts | what it does |\n|---|---|---|---|\n", group, referenceIntro[group])
 		}
 		accepts := r.limits
 		if r.unit != "" {
@@ -126,6 +126,22 @@ A key that ends in ` + "`$name`" + ` may be given several times with different n
     listeners.tcp.1 = 127.0.0.1:5672
     listeners.tcp.2 = ::1:5672
 `
+
+// referenceIntro is what stands before the table of a group.
+var referenceIntro = map[string]string{groupTLS: `A listener for TLS needs a certificate and its key:
+
+    listeners.ssl.1 = 5671
+    ssl_options.certfile = /etc/holdfast/cert.pem
+    ssl_options.keyfile = /etc/holdfast/key.pem
+
+The files are looked at every ten seconds, and connections that come after a change get the new certificate. While the
+files cannot be used (half written, not fitting together), the old one stays, and the log says why. To try it out with a
+certificate of one's own:
+
+    openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 30 \
+      -subj /CN=localhost -addext subjectAltName=DNS:localhost
+
+`}
 
 const referenceKnown = `
 ## Keys of RabbitMQ that have no effect
