@@ -31,7 +31,7 @@ func (f *flags) settings() (*config.Settings, config.Problems, error) {
 	if f.file != "" {
 		var err error
 		if s, warnings, err = config.Load(f.file); err != nil {
-			return nil, warnings, &ctl.Error{Code: ctl.ExitConfig, Text: err.Error()}
+			return nil, warnings, unusable(err)
 		}
 	}
 	if f.data != "" {
@@ -53,9 +53,14 @@ func (f *flags) settings() (*config.Settings, config.Problems, error) {
 		}
 	}
 	if err := s.Check(); err != nil {
-		return nil, warnings, &ctl.Error{Code: ctl.ExitConfig, Text: err.Error()}
+		return nil, warnings, unusable(err)
 	}
 	return s, warnings, nil
+}
+
+// unusable is the error for settings with which no node starts.
+func unusable(problems error) error {
+	return &ctl.Error{Code: ctl.ExitConfig, Text: "Error: the configuration cannot be used:\n" + problems.Error()}
 }
 
 // setHTTP makes one address the only place of health and metrics.

@@ -20,8 +20,8 @@ func dumpCommand(s ctl.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dump",
 		Short: "Show what the log of a stopped node holds, or copy messages out of a damaged one",
-		Long: "Shows what the log of a stopped node holds. With --salvage, copies every whole message of the damaged queues into files, " +
-			"one a queue, a line of JSON for each message. Nothing in the data folder is changed.",
+		Long: "Shows what the log of a stopped node holds. With --salvage, copies every whole message of the damaged queues (of all queues if the " +
+			"catalog is damaged) into files, one a queue, a line of JSON for each message. Nothing in the data folder is changed.",
 		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			log := slog.New(slog.NewTextHandler(s.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -54,6 +54,7 @@ func dumpCommand(s ctl.Streams) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&data, "data", config.Default().DataDir, "data folder of the node")
 	cmd.Flags().StringVar(&salvage, "salvage", "", "folder to copy messages to")
-	cmd.Flags().UintSliceVar(&groups, "group", nil, "numbers of the queues to copy out, instead of those that are damaged")
+	cmd.Flags().UintSliceVar(&groups, "group", nil, "numbers of the groups to copy out, as dump prints them, instead of those that are damaged")
+	cmd.Flags().Lookup("group").DefValue = "" // the help shows no default
 	return cmd
 }

@@ -20,22 +20,28 @@ func run(args []string, s ctl.Streams) int {
 	root := &cobra.Command{
 		Use:               "holdfast",
 		Short:             "A message broker that speaks AMQP 0-9-1",
+		Version:           version(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		Args:              cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("unknown command %q", args[0])
+			if len(args) == 0 {
+				return cmd.Help()
 			}
-			return cmd.Help()
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				return usage("unknown command %q; did you mean %q?", args[0], near[0])
+			}
+			return usage("unknown command %q; see %s --help", args[0], cmd.CommandPath())
 		},
 	}
+	root.SuggestionsMinimumDistance = 2
+	root.SetVersionTemplate(versionLine())
 	root.SetArgs(args)
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage("%v; see %s --help", err, cmd.CommandPath()) })
 	root.AddCommand(serveCommand(s), ctlCommand(s), dumpCommand(s), configCommand(s), versionCommand(s))
 	err := root.ExecuteContext(context.Background())
 	if err == nil {

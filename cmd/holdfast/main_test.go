@@ -31,9 +31,11 @@ func TestCommandLine(t *testing.T) {
 		stderr string
 	}{
 		{"version", 0, "holdfast " + release, ""},
+		{"--version", 0, "holdfast " + release, ""},
 		{"--help", 0, "serve", ""},
 		{"", 0, "Available Commands", ""},
 		{"nosuch", ctl.ExitUsage, "", `unknown command "nosuch"`},
+		{"sevre", ctl.ExitUsage, "", `did you mean "serve"?`},
 		{"serve extra", ctl.ExitUsage, "", "takes no arguments"},
 		{"serve --nosuch", ctl.ExitUsage, "", "unknown flag"},
 		{"serve --listen nowhere", ctl.ExitUsage, "", "--listen must be a port"},
@@ -45,7 +47,8 @@ func TestCommandLine(t *testing.T) {
 		{"config --config " + broken, ctl.ExitConfig, "", "warning: " + broken + ":3: cluster_name"},
 		{"config --config nowhere.conf", ctl.ExitConfig, "", "nowhere.conf"},
 		{"ctl --data " + empty + " ping", ctl.ExitUnavailable, "", "no node serves"},
-		{"ctl nosuch", ctl.ExitUsage, "", `command "nosuch" not found`},
+		{"ctl nosuch", ctl.ExitUsage, "", `command "nosuch" not found; see holdfast ctl --help`},
+		{"ctl list_queus", ctl.ExitUsage, "", `did you mean "list_queues"?`},
 		{"ctl list_queues nosuch", ctl.ExitUsage, "", "not supported"},
 		{"dump --data " + empty, 1, "", "there is no log"},
 		{"dump --group 3", ctl.ExitUsage, "", "--salvage"},

@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -25,7 +25,10 @@ func serveCommand(s ctl.Streams) *cobra.Command {
 		Use:   "serve",
 		Short: "Run a node",
 		Long:  "Runs a node until it gets SIGTERM or SIGINT, which stop it in an orderly way; a second one ends it at once.",
-		Args:  noArguments,
+		Example: "  holdfast serve\n" +
+			"  holdfast serve --data /var/lib/holdfast --listen 127.0.0.1:5672 --http none\n" +
+			"  holdfast serve --config /etc/holdfast.conf",
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, warnings, err := f.settings()
 			if err != nil {
@@ -51,7 +54,11 @@ func serve(ctx context.Context, settings *config.Settings, file string, log *slo
 		Version: version(), ConfigFile: file, LenientHTTP: settings.HTTPIsDefault(),
 	})
 	if err != nil {
-		return fmt.Errorf("Error: the node does not start: %w", err)
+		hint := ""
+		if errors.Is(err, syscall.EADDRINUSE) {
+			hint = "\nAnother program has that address. --listen and --http name others; listeners.tcp, management.tcp and prometheus.tcp do so in a file"
+		}
+		return fmt.Errorf("Error: the node does not start: %w%s", err, hint)
 	}
 	greet(out, n)
 	select {
@@ -77,11 +84,7 @@ func greet(out io.Writer, n *node.Node) {
 	for _, at := range n.Management().Addresses() {
 		line("health", "http://"+visible(at.String())+"/healthz, and /metrics")
 	}
-	folder, err := filepath.Abs(r.DataDir)
-	if err != nil {
-		folder = r.DataDir
-	}
-	line("data", fmt.Sprintf("%s (%s on disk)", folder, mebibytes(r.DiskBytes)))
+	line("data", fmt.Sprintf("%s (%s on disk)", r.DataDir, mebibytes(r.DiskBytes)))
 	line("try", r.Try)
 }
 

@@ -55,6 +55,10 @@ func TestServe(t *testing.T) {
 	if _, errs, code := command("serve", "--data", s.DataDir, "--listen", "127.0.0.1:0", "--http", "none"); code != 1 || !strings.Contains(errs, "in use") {
 		t.Errorf("a second process: code %d %s", code, errs)
 	}
+	taken := strings.TrimSuffix(strings.TrimPrefix(said["clients"], "amqp://guest@"), "/%2F")
+	if _, errs, code := command("serve", "--data", t.TempDir(), "--listen", taken, "--http", "none"); code != 1 || !strings.Contains(errs, "--listen and --http name others") {
+		t.Errorf("an address that is taken: code %d %s", code, errs)
+	}
 	if _, errs, code := command("dump", "--data", s.DataDir); code != 1 || !strings.Contains(errs, "in use") {
 		t.Errorf("dump beside a running node: code %d %s", code, errs)
 	}

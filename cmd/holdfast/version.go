@@ -34,13 +34,18 @@ func version() string {
 	return release + commit + changed
 }
 
+// versionLine is the version with what it was built by and for.
+func versionLine() string {
+	return fmt.Sprintf("holdfast %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func versionCommand(s ctl.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(s.Out, "holdfast %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprint(s.Out, versionLine())
 			return err
 		},
 	}

@@ -38,18 +38,22 @@ func Command(s Streams, data string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "ctl",
 		Short:         "Look into and manage a running node",
-		Long:          "Looks into and manages the running node of a data folder. Commands, columns and exit codes are those of rabbitmqctl.",
+		Long:          "Looks into and manages the running node of a data folder. What rabbitmqctl has too has its name, columns and exit codes.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef("command %q not found; see %s --help", args[0], cmd.CommandPath())
+			if len(args) == 0 {
+				return cmd.Help()
 			}
-			return cmd.Help()
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				return usagef("command %q not found; did you mean %q?", args[0], near[0])
+			}
+			return usagef("command %q not found; see %s --help", args[0], cmd.CommandPath())
 		},
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%v", err) })
+	root.SuggestionsMinimumDistance = 2
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef("%v; see %s --help", err, cmd.CommandPath()) })
 	f := root.PersistentFlags()
 	f.StringVar(&r.data, "data", data, "data folder of the node")
 	f.StringVarP(&r.vhost, "vhost", "p", "/", "virtual host")

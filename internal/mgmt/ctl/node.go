@@ -172,7 +172,8 @@ func (o *overview) String() string {
 
 	section("Memory")
 	line("Total memory used: %s", gigabytes(o.MemoryUsed))
-	line("Memory high watermark: %s, of the memory told by %s", gigabytes(o.MemoryMark), o.MemorySource)
+	line("Memory high watermark: %s", gigabytes(o.MemoryMark))
+	line("Memory limit read from: %s", o.MemorySource)
 
 	section("File Descriptors")
 	line("Total: %d, limit: %d", o.OpenFiles, o.MaxFiles)

@@ -22,7 +22,7 @@ func declareQueue() *command {
 	var transient, autoDelete bool
 	var arguments string
 	return &command{
-		use: "declare_queue queue", short: "Declares a queue; one that exists with the same properties stays as it is", least: 1, most: 1,
+		use: "declare_queue queue [flags]", short: "Declares a queue; one that exists with the same properties stays as it is", least: 1, most: 1,
 		flags: func(c *cobra.Command) {
 			c.Flags().BoolVar(&transient, "transient", false, "the queue goes when the node stops")
 			c.Flags().BoolVar(&autoDelete, "auto-delete", false, "the queue goes with its last consumer")
@@ -61,7 +61,7 @@ func purgeQueue() *command {
 func deleteQueue() *command {
 	var ifEmpty, ifUnused bool
 	return &command{
-		use: "delete_queue queue", short: "Deletes a queue", least: 1, most: 1,
+		use: "delete_queue queue [flags]", short: "Deletes a queue", least: 1, most: 1,
 		flags: func(c *cobra.Command) {
 			c.Flags().BoolVarP(&ifEmpty, "if-empty", "e", false, "only if it has no ready messages")
 			c.Flags().BoolVarP(&ifUnused, "if-unused", "u", false, "only if it has no consumers")
@@ -91,7 +91,7 @@ func publish() *command {
 	var transient, declare bool
 	var headers []string
 	return &command{
-		use: "publish routing-key [body]", short: "Publishes a message; without a body in the arguments it is read from standard input",
+		use: "publish routing-key [body] [flags]", short: "Publishes a message; without a body in the arguments it is read from standard input",
 		long:  "Publishes one message and waits until it is safe in every queue it goes to. Without --exchange the routing key is the name of a queue.",
 		least: 1, most: 2,
 		flags: func(c *cobra.Command) {
@@ -192,7 +192,7 @@ func get() *command {
 	var count int
 	var ack bool
 	return &command{
-		use: "get queue", short: "Shows the first messages of a queue; they stay in it unless --ack is given", least: 1, most: 1,
+		use: "get queue [flags]", short: "Shows the first messages of a queue; they stay in it unless --ack is given", least: 1, most: 1,
 		flags: func(c *cobra.Command) {
 			c.Flags().IntVar(&count, "count", 1, "most messages to show")
 			c.Flags().BoolVar(&ack, "ack", false, "remove the messages from the queue")
@@ -245,9 +245,9 @@ func explain() *command {
 func discard() *command {
 	var group uint64
 	return &command{
-		use: "discard [queue]", short: "Gives up the data of a damaged queue, or of a group that no queue claims",
+		use: "discard [queue] [flags]", short: "Gives up the data of a damaged queue, or of a group that no queue claims",
 		long: "Gives up the messages of a queue whose data in the log is damaged: what is left of them is freed and the queue is deleted. " +
-			"`holdfast dump --salvage` copies out what is whole, and has to be run before. With --group it gives up a group of the log that no queue claims; status lists them.",
+			"`holdfast dump --salvage` copies out what is whole, and has to be run first, on the stopped node. With --group it gives up a group of the log that no queue claims; status lists them.",
 		most: 1,
 		flags: func(c *cobra.Command) {
 			c.Flags().Uint64Var(&group, "group", 0, "number of the group, instead of a queue")
