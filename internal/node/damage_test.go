@@ -182,6 +182,11 @@ func TestDamagedCatalogEndsTheStart(t *testing.T) {
 			t.Fatalf("start: %v", err)
 		}
 	}
+	// What the message names as a way out leads somewhere: the messages of all queues are copied out.
+	copied, err := Salvage(crashed.disk, p.dir, t.TempDir(), nil, quiet)
+	if err != nil || len(copied) != 1 || copied[0].Messages != 20 {
+		t.Errorf("salvage: %+v, %v", copied, err)
+	}
 	if got := get(t, open(t, sound.run(t)), "q"); len(got) != 20 {
 		t.Errorf("without the damage: %v", got)
 	}

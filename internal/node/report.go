@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"path/filepath"
 	"time"
 )
 
@@ -13,7 +14,7 @@ type Report struct {
 	Node        string        // id, from the data folder
 	Incarnation uint64        // starts of this node so far
 	URLs        []string      // where clients connect
-	DataDir     string        //
+	DataDir     string        // as a whole path
 	DiskBytes   int64         // what the data folder takes
 	Queues      int           // durable queues brought back
 	Orphans     int           // groups kept that the catalog does not know
@@ -31,6 +32,9 @@ func (n *Node) makeReport(fresh bool, took time.Duration) Report {
 	r := n.report
 	r.Node, r.Incarnation = n.identity.ID, uint64(n.incarnation)
 	r.DataDir, r.DiskBytes = n.settings.DataDir, n.seglog.Stats().DiskBytes
+	if folder, err := filepath.Abs(r.DataDir); err == nil {
+		r.DataDir = folder
+	}
 	r.Quarantined = len(n.seglog.Quarantined())
 	r.Clean, r.Fresh, r.Took = n.seglog.Clean(), fresh, took
 	for _, l := range n.listeners.list {

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	"holdfast/internal/clock"
 	"holdfast/internal/message"
@@ -57,8 +59,9 @@ type Salvaged struct {
 
 // Salvage copies what is whole of groups of a stopped node into files in
 // folder, a line of JSON for each message. Without groups it takes those that
-// are quarantined. Messages that were acknowledged not long ago may be among
-// what is found: their bytes may still be there.
+// are quarantined, or all if the catalog is one of them: then nothing serves.
+// Messages that were acknowledged not long ago may be among what is found:
+// their bytes may still be there.
 func Salvage(fs vfs.FS, dataDir, folder string, groups []uint64, log *slog.Logger) (list []Salvaged, err error) {
 	l, release, err := openStopped(fs, dataDir, log)
 	if err != nil {
@@ -70,10 +73,8 @@ func Salvage(fs vfs.FS, dataDir, folder string, groups []uint64, log *slog.Logge
 		reasons[uint64(hit.Group)] = hit.Reason
 	}
 	if len(groups) == 0 {
-		for _, hit := range l.Quarantined() {
-			if hit.Group != catalogGroup { // its items are no messages
-				groups = append(groups, uint64(hit.Group))
-			}
+		if groups, err = worthCopying(l); err != nil {
+			return nil, err
 		}
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -87,6 +88,27 @@ func Salvage(fs vfs.FS, dataDir, folder string, groups []uint64, log *slog.Logge
 		list = append(list, s)
 	}
 	return list, nil
+}
+
+// worthCopying gives the groups that a node could not serve.
+func worthCopying(l *seglog.Log) ([]uint64, error) {
+	groups, nothingServes := map[uint64]bool{}, false
+	for _, hit := range l.Quarantined() {
+		groups[uint64(hit.Group)] = true
+		nothingServes = nothingServes || hit.Group == catalogGroup
+	}
+	if nothingServes {
+		err := l.Replay(func(r seglog.Replayed) error {
+			groups[uint64(r.Group)] = true
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	delete(groups, uint64(catalogGroup)) // its items are no messages
+	delete(groups, 0)                    // damage that cannot be laid at a group's door
+	return slices.Sorted(maps.Keys(groups)), nil
 }
 
 // salvagedMessage is one line of a file. The body of a large message lies in
