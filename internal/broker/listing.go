@@ -70,6 +70,8 @@ type ConnectionInfo struct {
 	Host             string         `json:"host"`
 	Port             int            `json:"port"`
 	TLS              bool           `json:"ssl"`
+	TLSVersion       string         `json:"ssl_protocol"` // as the configuration file names it
+	TLSCipher        string         `json:"ssl_cipher"`
 	State            string         `json:"state"` // running, blocking, blocked, closing
 	Channels         int            `json:"channels"`
 	ChannelMax       int            `json:"channel_max"`

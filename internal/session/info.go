@@ -1,6 +1,7 @@
 package session
 
 import (
+	"crypto/tls"
 	"net"
 	"strconv"
 	"time"
@@ -21,13 +22,29 @@ func (c *conn) Info() broker.ConnectionInfo {
 	}
 	peerHost, peerPort := hostPort(c.socket.RemoteAddr())
 	host, port := hostPort(c.socket.LocalAddr())
+	version, cipher := c.tls()
 	return broker.ConnectionInfo{
+		TLSVersion: version, TLSCipher: cipher,
 		Protocol: "AMQP 0-9-1", Mechanism: c.mechanism,
 		PeerHost: peerHost, PeerPort: peerPort, Host: host, Port: port, TLS: c.secure,
 		State: state, Channels: channels, ChannelMax: int(c.channelMax), FrameMax: int(c.frameMax),
 		Heartbeat: int(c.heartbeat / time.Second), ClientProperties: c.client.table.Map(),
 		ConnectedAt: c.connectedAt, ReceivedBytes: c.receivedBytes.Load(), SentBytes: c.sentBytes.Load(),
 	}
+}
+
+// tls is what a TLS connection agreed on; empty for a plain one.
+func (c *conn) tls() (version, cipher string) {
+	t, ok := c.socket.(*tls.Conn)
+	if !ok {
+		return "", ""
+	}
+	agreed := t.ConnectionState()
+	version = "tlsv1.2"
+	if agreed.Version == tls.VersionTLS13 {
+		version = "tlsv1.3"
+	}
+	return version, tls.CipherSuiteName(agreed.CipherSuite)
 }
 
 func hostPort(a net.Addr) (string, int) {
