@@ -24,8 +24,8 @@ func (b *Broker) Explain(vhost, name string) (Explanation, error) {
 		e.Reason = "quarantined"
 		e.Lines = []string{
 			err.Error(),
-			"Publishes are refused with a nack. Whole messages can be copied out with: holdfast dump --salvage FOLDER",
-			fmt.Sprintf("To give up on what is damaged: holdfast ctl discard --group %d", q.ID),
+			"Publishes are refused with a nack. Whole messages can be copied out of the stopped node with: holdfast dump --salvage FOLDER",
+			"To give up on what is damaged and delete the queue: holdfast ctl discard QUEUE",
 		}
 		return e, nil
 	}

@@ -79,14 +79,14 @@ func (h *host) explain() Explanation {
 		x.OldestUnacked = time.Duration(max(now-e.OldestUnacked, 0))
 	}
 	say := func(format string, args ...any) { x.Lines = append(x.Lines, fmt.Sprintf(format, args...)) }
-	say("%d ready, %d unacked, %d consumers.", e.Ready, e.Unacked, h.m.Consumers())
+	say("%d ready, %d unacked, %s.", e.Ready, e.Unacked, count(h.m.Consumers(), "consumer"))
 	standings := map[queue.Standing]int{}
 	for _, c := range e.Consumers {
 		if c.Standing != queue.Getting {
 			standings[c.Standing]++
 		}
 		if c.Unacked > 0 {
-			say("Consumer %s holds %d messages, the oldest for %v.", h.tagOf(c.ID), c.Unacked,
+			say("Consumer %s holds %s, the oldest for %v.", h.tagOf(c.ID), count(c.Unacked, "message"),
 				time.Duration(max(now-c.OldestUnacked, 0)).Round(time.Millisecond))
 		}
 	}
@@ -112,9 +112,17 @@ func (h *host) explain() Explanation {
 		say("Messages wait because consumers have reached their prefetch or read slowly.")
 	}
 	if n := x.Unstable; n > 0 {
-		say("%d publishes wait for the disk.", n)
+		say("Waiting for the disk: %s.", count(n, "message"))
 	}
 	return x
+}
+
+// count says how many of something there are.
+func count[N int | uint64](n N, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 func (h *host) tagOf(id queue.ConsumerID) string {
