@@ -295,6 +295,7 @@ func (l *Log) setHit(g GroupID, reason string) bool {
 	l.hits[g] = Hit{g, reason}
 	if gr := l.groups[g]; gr != nil {
 		gr.hit = reason
+		l.answered(gr) // no snapshot will come: nobody is to wait for it
 	}
 	l.changed = true
 	return true
@@ -318,14 +319,15 @@ func (l *Log) hitWhileRunning(g GroupID, reason string) {
 // overlap. A group never set keeps all it has. It returns how many of the ids the log does not hold: not 0 means that it lost
 // some without a trace.
 func (l *Log) SetLive(gid GroupID, live []Range) (missing uint64) {
+	var absent idset // what no run has; an id may be in two, when a crash came between copying and letting go
 	for _, r := range live {
-		missing += r.Last - r.First + 1
+		absent.add(r.First, r.Last)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.groups[gid]
 	if g == nil {
-		return missing
+		return absent.n
 	}
 	for _, r := range g.runs {
 		before := r.liveBytes()
@@ -334,11 +336,11 @@ func (l *Log) SetLive(gid GroupID, live []Range) (missing uint64) {
 		r.seg.items -= n - r.live.n
 		r.seg.liveBytes += r.liveBytes() - before
 		l.liveItems -= int64(n - r.live.n)
-		missing -= r.live.n
+		r.live.each(func(first, last uint64) { absent.remove(first, last) })
 	}
 	g.forget()
 	l.changed = true
-	return missing
+	return absent.n
 }
 
 // Release says that the ids are no longer needed once the entry with this index is stable. Ranges may overlap others

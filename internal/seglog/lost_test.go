@@ -122,3 +122,75 @@ func TestSetLiveCountsWhatIsMissing(t *testing.T) {
 		}
 	}
 }
+
+// TestDamagedTableOfTangledRuns: in a cold segment the runs of a group may reach into each other; a damaged table is made
+// anew for each of them all the same. R17
+func TestDamagedTableOfTangledRuns(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	block := func(index uint64, ids ...uint64) {
+		rec := entryRecord(2, index, 0, 0, 0)
+		for _, id := range ids {
+			rec.Blocks = append(rec.Blocks, Block{First: id, Items: [][]byte{item(2, id, 50)}})
+		}
+		r.append(rec)
+	}
+	block(1, 10, 50, 90)
+	block(2, 20, 60)
+	block(3, 30, 70)
+	block(4, 95)
+	seg := r.l.active
+	r.l.mu.Lock()
+	r.l.sealLocked(seg)
+	r.l.active = nil
+	r.l.mu.Unlock()
+	if len(seg.runs) < 2 {
+		t.Fatalf("%d runs", len(seg.runs))
+	}
+	if err := r.l.writeFooter(seg); err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range seg.runs {
+		if err := r.fs.Flip("log/"+segmentName(seg.id), run.tabOff+5, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []uint64{10, 50, 90, 20, 60, 30, 70, 95} {
+		r.mustRead(2, id)
+	}
+}
+
+// TestDamagedSnapshotIsReplaced: a snapshot found damaged while its group runs is written anew; a group that does not answer
+// is quarantined. R17
+func TestDamagedSnapshotIsReplaced(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		r := newRig(t)
+		r.start()
+		r.append(entryRecord(2, 1, 1, 1, 100))
+		r.append(snapshotRecord(2, 1))
+		at := r.l.groups[2].snap
+		if err := r.fs.Flip("log/"+segmentName(at.seg.id), int64(at.off)+recordHead, 1); err != nil {
+			t.Fatal(err)
+		}
+		for i := uint64(1); i < 400; i++ {
+			r.append(entryRecord(3, i, i, 1, 6000))
+			r.l.Release(3, i, []Range{{i, i}})
+			r.snapshotIfAsked(3, i)
+			if answers {
+				r.snapshotIfAsked(2, 1)
+			}
+			r.keep()
+			r.clk.Advance(300e6)
+		}
+		if hits := r.l.Quarantined(); len(hits) == 0 != answers {
+			t.Fatalf("answers %v: quarantined %v", answers, hits)
+		}
+		if r.l.askedOut != 0 {
+			t.Fatalf("answers %v: %d groups are waited for", answers, r.l.askedOut)
+		}
+		if answers && r.l.groups[2].snap == at {
+			t.Fatal("the damaged snapshot is still the newest")
+		}
+		r.mustRead(2, 1)
+	}
+}

@@ -54,7 +54,7 @@ func (l *Log) rewriteStep(now int64) bool {
 	}
 	before := l.stats.rewritten.Load()
 	err := l.rewrite(victim)
-	if errors.Is(err, errNoCold) || errors.Is(err, errClosing) {
+	if errors.Is(err, errNoCold) || errors.Is(err, errClosing) || errors.Is(err, errAsked) {
 		return false
 	}
 	if err != nil {
@@ -120,6 +120,7 @@ func better(a, b *segment) bool {
 var (
 	errNoCold  = errors.New("no room for a cold segment")
 	errClosing = errors.New("the log is closing")
+	errAsked   = errors.New("a group was asked for a new snapshot")
 )
 
 // rewrite copies what lives in the victim.
@@ -144,31 +145,63 @@ func (l *Log) rewrite(victim *segment) error {
 		return runs[i].g.id < runs[j].g.id || runs[i].g == runs[j].g && runs[i].first < runs[j].first
 	})
 	sort.Slice(snaps, func(i, j int) bool { return snaps[i].from.off < snaps[j].from.off })
+	asked := false
 	for _, m := range snaps {
-		if err := l.moveSnapshotRecord(m); err != nil {
+		err := l.moveSnapshotRecord(m)
+		if err != nil && !errors.Is(err, errAsked) {
 			return err
 		}
+		asked = asked || err != nil
 	}
 	for _, r := range runs {
 		if err := l.moveRun(r); err != nil {
 			return err
 		}
 	}
-	return l.flushCold()
+	if err := l.flushCold(); err != nil || !asked {
+		return err
+	}
+	return errAsked
 }
 
-// moveSnapshotRecord puts a copy of a snapshot record into the cold frame.
+// moveSnapshotRecord puts a copy of a snapshot record into the cold frame. A damaged one is no loss as long as its group runs:
+// it is asked for another, and only one that does not answer is quarantined.
 func (l *Log) moveSnapshotRecord(m movedRecord) error {
 	raw, rec, err := new(window).record(m.from.seg, m.from.off)
 	if err == nil && (rec.group != m.g.id || rec.kind != KindSnapshot) {
 		err = fmt.Errorf("another record where a snapshot was")
 	}
 	if err != nil {
+		if l.askAnew(m, err) {
+			return errAsked
+		}
 		l.unreadable(m.from.seg, m.g.id, fmt.Errorf("snapshot: %w", err))
 		return nil
 	}
 	m.raw = raw
 	return l.addCold(m, Record{}, rec.length)
+}
+
+// askAnew asks for a snapshot in place of one that cannot be read; false if nobody answers for the group.
+func (l *Log) askAnew(m movedRecord, err error) bool {
+	l.mu.Lock()
+	g := m.g
+	if g.dropped || g.snap != m.from { // it is no longer needed
+		l.mu.Unlock()
+		return true
+	}
+	if g.hit != "" || g.asked >= deafAfter {
+		l.mu.Unlock()
+		return false
+	}
+	ask := l.ask(nil, g, l.o.Clock.Mono())
+	l.mu.Unlock()
+	if len(ask) > 0 {
+		l.log.Error("a snapshot is damaged, the group is asked for a new one", "segment", segmentName(m.from.seg.id), "group", uint64(g.id),
+			"error", err)
+	}
+	l.askFor(ask)
+	return true
 }
 
 // moveRun puts copies of a run's live items into cold frames.

@@ -1,8 +1,10 @@
 package seglog
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 
 	"holdfast/internal/vfs"
 )
@@ -146,19 +148,35 @@ func (l *Log) rebuildTable(r *run) ([]entry, error) {
 		}
 		for i := range rec.numBlocks() {
 			first, n := rec.block(i)
-			if n == 0 || first < r.first || first+uint64(n)-1 > r.last {
-				continue
+			if n > 0 && first >= r.first && first+uint64(n)-1 <= r.last {
+				entries = append(entries, entry{first, uint32(n), uint32(off)})
 			}
-			if k := len(entries); k > 0 && entries[k-1].first+uint64(entries[k-1].count) > first {
-				continue // a run of the same segment that reaches into this one
-			}
-			entries = append(entries, entry{first, uint32(n), uint32(off)})
 		}
 	})
+	entries = untangled(entries)
 	if err == nil && len(entries) == 0 {
 		err = fmt.Errorf("%s: no record of run %d..%d is left", segmentName(r.seg.id), r.first, r.last)
 	}
 	return entries, err
+}
+
+// untangled sorts entries found in any order, as when runs of a segment reach into each other, and leaves each id in one.
+func untangled(entries []entry) []entry {
+	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.first, b.first) })
+	out := entries[:0]
+	end := uint64(0)
+	for _, e := range entries {
+		if len(out) > 0 && e.first < end {
+			twice := end - e.first
+			if twice >= uint64(e.count) {
+				continue
+			}
+			e.first, e.count = end, e.count-uint32(twice)
+		}
+		end = e.first + uint64(e.count)
+		out = append(out, e)
+	}
+	return out
 }
 
 // hole is frames that were durable and cannot be read: first..last.
