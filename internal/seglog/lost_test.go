@@ -3,6 +3,8 @@ package seglog
 import (
 	"slices"
 	"testing"
+
+	"holdfast/internal/vfs"
 )
 
 // churn lets group 3 put and delete until whatever else lived in hot segments has moved to cold ones.
@@ -33,7 +35,7 @@ func (r *rig) loseCheckpoints() {
 }
 
 // TestIdleGroupsOutliveCheckpoints: groups that have been idle for so long that their state and items lie in cold segments
-// alone are found when no checkpoint tells of them, and one that was dropped is not. R17
+// alone are found when no checkpoint tells of them, and one that was dropped is not. R50
 func TestIdleGroupsOutliveCheckpoints(t *testing.T) {
 	r := newRig(t)
 	r.start()
@@ -60,7 +62,7 @@ func TestIdleGroupsOutliveCheckpoints(t *testing.T) {
 }
 
 // TestSnapshotDoesNotHideLostItems: a snapshot tells the state as of its entry, but not the items of entries that were lost
-// before it. R17
+// before it. R202
 func TestSnapshotDoesNotHideLostItems(t *testing.T) {
 	for _, checkpoint := range []bool{false, true} {
 		hideLostItems(t, checkpoint)
@@ -124,7 +126,7 @@ func TestSetLiveCountsWhatIsMissing(t *testing.T) {
 }
 
 // TestDamagedTableOfTangledRuns: in a cold segment the runs of a group may reach into each other; a damaged table is made
-// anew for each of them all the same. R17
+// anew for each of them all the same. R202
 func TestDamagedTableOfTangledRuns(t *testing.T) {
 	r := newRig(t)
 	r.start()
@@ -161,7 +163,7 @@ func TestDamagedTableOfTangledRuns(t *testing.T) {
 }
 
 // TestDamagedSnapshotIsReplaced: a snapshot found damaged while its group runs is written anew; a group that does not answer
-// is quarantined. R17
+// is quarantined. R202
 func TestDamagedSnapshotIsReplaced(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		r := newRig(t)
@@ -192,5 +194,78 @@ func TestDamagedSnapshotIsReplaced(t *testing.T) {
 			t.Fatal("the damaged snapshot is still the newest")
 		}
 		r.mustRead(2, 1)
+	}
+}
+
+// writeHook calls before each time a segment is about to be written.
+type writeHook struct {
+	vfs.FS
+	before func()
+}
+
+func (h writeHook) Create(name string) (vfs.File, error) {
+	f, err := h.FS.Create(name)
+	return hookedFile{f, h.before}, err
+}
+
+func (h writeHook) Open(name string) (vfs.File, error) {
+	f, err := h.FS.Open(name)
+	return hookedFile{f, h.before}, err
+}
+
+type hookedFile struct {
+	vfs.File
+	before func()
+}
+
+func (f hookedFile) WriteAt(p []byte, off int64) (int, error) {
+	f.before()
+	return f.File.WriteAt(p, off)
+}
+
+// TestCheckpointWhileASegmentIsBegun: a checkpoint between the change of segments and the first frame in the new one names a
+// segment that is still empty. Its frames are entered once, not twice. R17
+func TestCheckpointWhileASegmentIsBegun(t *testing.T) {
+	r := newRig(t)
+	var taken int
+	busy := false
+	hook := writeHook{r.fs, func() {
+		l := r.l
+		if busy || l == nil || l.active == nil || l.active.stable != 0 || taken > 2 {
+			return
+		}
+		busy = true
+		taken++
+		if err := l.checkpoint(false); err != nil {
+			t.Fatal(err)
+		}
+		busy = false
+	}}
+	l, err := Open(hook, "log", r.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.noLoop = true
+	r.l = l
+	l.begin()
+	n := uint64(0)
+	for taken < 2 { // the second segment is being begun in the last round
+		n++
+		r.append(entryRecord(2, n, 2*n-1, 2, 4000))
+	}
+	n++
+	r.append(entryRecord(2, n, 2*n-1, 2, 4000))
+
+	r.fs = r.fs.KillClone()
+	r.mustOpen()
+	if missing := r.l.SetLive(2, []Range{{1, 2 * n}}); missing != 0 {
+		t.Errorf("%d items are missing", missing)
+	}
+	if got := r.l.Stats().LiveItems; got != int64(2*n) {
+		t.Errorf("%d items live, want %d", got, 2*n)
+	}
+	// One lost and another twice do not make two.
+	if missing := r.l.SetLive(2, []Range{{1, 2*n + 3}}); missing != 3 {
+		t.Errorf("%d items are missing, want 3", missing)
 	}
 }

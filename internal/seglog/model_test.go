@@ -384,7 +384,9 @@ func (w *world) compare(found map[GroupID]uint64, state map[GroupID]string) {
 		for _, n := range slices.Sorted(maps.Keys(live)) {
 			ranges = append(ranges, Range{n, n})
 		}
-		w.l.SetLive(id, ranges)
+		if missing := w.l.SetLive(id, ranges); missing > 0 {
+			w.failf("group %d: %d items are not in the log", id, missing)
+		}
 		for n, size := range live {
 			got, err := w.read(id, n)
 			if err != nil || !bytes.Equal(got, item(id, n, size)) {
