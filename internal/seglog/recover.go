@@ -97,6 +97,7 @@ func (rc *recovery) fromCheckpoint(c *loaded) {
 		switch {
 		case s.kind == segmentCold && s.state == segActive:
 			l.cold = s
+		case id == c.cut.id: // scanned from the cut on, even if the cut is its beginning
 		case s.kind == segmentHot && s.firstSeq > c.cut.seq: // begun while the checkpoint was encoded
 			if !f.ok {
 				f.damaged = true
@@ -171,9 +172,12 @@ func (rc *recovery) lost(s *segment, f *fileOnDisk) {
 	}
 	delete(l.segs, s.id)
 	if rc.cut.id == s.id {
+		rc.cut.id = 0
+		if rc.cut.off == 0 {
+			return // its first frame never became durable, and its file is as it was before
+		}
 		rc.sc.holes = append(rc.sc.holes, hole{s.id, s.firstSeq, rc.cut.seq})
 		rc.sc.check = true
-		rc.cut.id = 0
 	}
 	l.log.Error("segment lost", "segment", segmentName(s.id), "reason", why)
 }
