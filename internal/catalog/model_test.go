@@ -325,7 +325,6 @@ func summarizeQueue(q *Queue) string {
 
 // TestModel applies random commands to the machine and to the model and compares results, listings and routing; the
 // machine is replaced by its restored self now and then, and every view but the newest must still say what it said.
-// Lessons 20 to 29.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, naive := New(), newModel()

@@ -93,7 +93,7 @@ func must(t *testing.T, o *Options, args ...string) string {
 }
 
 // Names may hold anything: each is one segment of a path and comes out as it went in.
-func TestOddNames(t *testing.T) { // lessons: names with a slash broke API calls elsewhere
+func TestOddNames(t *testing.T) {
 	_, o, _ := start(t, nil)
 	for _, name := range []string{"a/b", "a%2Fb", "a+b", "a?b=c", "a#b", "a b", "..", ".", "ü", "a//b", "%", "amq.default/x", "&;=@:"} {
 		must(t, o, "-q", "add_vhost", name)

@@ -160,7 +160,7 @@ func (h *history) check(t *testing.T, n *Node) {
 }
 
 // The power goes at any call of the disk, again and again on the same folder:
-// what clients were told holds. R34, R246, R248
+// what clients were told holds. R18, R34, R246, R248
 func TestPowerCutAnywhere(t *testing.T) {
 	const seeds, rounds = uint64(6), 15
 	for seed := range seeds {

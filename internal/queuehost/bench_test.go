@@ -190,7 +190,7 @@ func (nullLog) Quarantine(seglog.GroupID, string)                  {}
 func (nullLog) Quarantined() []seglog.Hit                          { return nil }
 func (nullLog) Pin(g seglog.GroupID, id uint64) (seglog.Ref, bool) { return seglog.Ref{}, true }
 
-// Budget of the design, section 5: an idle classic queue costs at most 4 KB and no goroutine. It has been used.
+// The budget: an idle classic queue costs at most 4 KB and no goroutine. It has been used.
 func TestIdleQueueMemory(t *testing.T) {
 	const queues = 10000
 	measure := func() (uint64, int) {

@@ -246,7 +246,7 @@ func (o *told) consumer(t testing.TB, h *Handle, r *seglog.Reader, rng *rand.Ran
 	}
 }
 
-// R34, R96, R97 and DESIGN D6: after a crash nothing confirmed is lost, nothing whose ack is on disk comes back, what was
+// R34, R96: after a crash nothing confirmed is lost, nothing whose ack is on disk comes back, what was
 // delivered and comes back says so, and each publisher's messages are in order. Several crashes, on one disk.
 func TestCrash(t *testing.T) {
 	rounds := 8
@@ -396,7 +396,7 @@ func (c *crasher) Cancelled(error)    {}
 func (c *crasher) Drained(uint32)     {}
 func (c *crasher) Wake()              {}
 
-// DESIGN D6: a crash at the moment of the first delivery since a clean start does not forget that there was one.
+// R18: a crash at the moment of the first delivery since a clean start does not forget that there was one.
 func TestCrashAtTheFirstDelivery(t *testing.T) {
 	for seed := range uint64(8) {
 		fs := vfs.NewMem()
@@ -453,7 +453,7 @@ func TestCleanStopAndStart(t *testing.T) {
 	r.close(t, true)
 }
 
-// Space comes back when a queue is drained, and when it is deleted (lessons 1, 7, 100).
+// R100: space comes back when a queue is drained, and when it is deleted.
 func TestSpaceComesBack(t *testing.T) {
 	fs := vfs.NewMem()
 	r := openReal(t, fs, "log", 2, 64<<10)

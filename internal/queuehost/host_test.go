@@ -39,7 +39,7 @@ func TestDirectPublishIsConfirmedAndDelivered(t *testing.T) {
 	want(t, "batches of deliveries", s.batches, 1)
 }
 
-// R84, R85: a persistent message is confirmed when it is on disk, and only then; a transient one at once.
+// R84, R85, R179: persistent messages are confirmed when they are on disk, all with one sync, and only then; a transient one at once.
 func TestPersistentConfirmWaitsForTheDisk(t *testing.T) {
 	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
 	h := r.queue(7)
@@ -67,7 +67,7 @@ func TestNobodyWaitsNoSync(t *testing.T) {
 	want(t, "records", len(r.log.records), 1)
 }
 
-// DESIGN D6: the first hand-out of a persistent message since the start waits for the disk, later ones do not.
+// The first hand-out of a persistent message since the start waits for the disk, later ones do not.
 func TestFirstHandOutWaitsForTheDisk(t *testing.T) {
 	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
 	h := r.queue(7)

@@ -18,7 +18,7 @@ func counts(r *rig, id seglog.GroupID) []uint64 {
 	return []uint64{st.Ready, st.Unacked, st.Consumers}
 }
 
-// R2 of section 6, DESIGN D6: what was confirmed is there after a crash, transient messages are not, what was acked and stable is not.
+// R96, R246: what was confirmed is there after a crash, transient messages are not, what was acked and stable is not.
 func TestReplayAfterACrash(t *testing.T) {
 	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
 	h := r.queue(7)
@@ -48,7 +48,7 @@ func TestReplayAfterACrash(t *testing.T) {
 	}
 }
 
-// DESIGN D6: after an unclean stop a queue that had handed out anything marks all as redelivered; after a clean one only what was out.
+// R34: after an unclean stop a queue that had handed out anything marks all as redelivered; after a clean one only what was out.
 func TestRedeliveredIsHonest(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		r := newRig(t, newFakeLog(), []QueueDef{durable(7), durable(8)})
@@ -209,7 +209,7 @@ func checkUnavailable(t *testing.T, r *rig, h *Handle, reason string) {
 	}
 }
 
-// DESIGN D2: a queue whose log is damaged refuses everything, with the reason, until it is given up.
+// A queue whose log is damaged refuses everything, with the reason, until it is given up.
 func TestQuarantinedQueueRefuses(t *testing.T) {
 	l := newFakeLog()
 	l.hits = []seglog.Hit{{Group: 7, Reason: "index gap"}}

@@ -69,7 +69,7 @@ func look(t *testing.T, fs *vfs.Mem, o Options) (*Log, map[GroupID]string) {
 }
 
 // TestBitFlips flips one bit anywhere on the disk. Whatever it hits: a group is either whole or quarantined, an item reads
-// right or not at all, and what was not hit is never blamed. R17
+// right or not at all, and what was not hit is never blamed. R202
 func TestBitFlips(t *testing.T) {
 	var flips, quarantined, unreadable int
 	for seed := range uint64(12) {
@@ -159,7 +159,7 @@ func checkFlipped(t *testing.T, w *world, fs *vfs.Mem, seed uint64, name string,
 }
 
 // TestTornTails cuts the power in the middle of a commit again and again, on segments that hold an older life's frames:
-// what was acknowledged is there, what was not is cut, nothing is taken for corruption, nothing stale is accepted.
+// what was acknowledged is there, what was not is cut, nothing is taken for corruption, nothing stale is accepted. R202
 func TestTornTails(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	var torn, whole int

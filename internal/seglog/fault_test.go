@@ -71,7 +71,7 @@ func TestFailuresBehindTheWriting(t *testing.T) {
 	}
 }
 
-// TestHangIsNoticed: a sync that does not return is alarmed, then fatal; when it returns after all, nothing is reported.
+// TestHangIsNoticed: a sync that does not return is alarmed, then fatal; when it returns after all, nothing is reported. R180
 func TestHangIsNoticed(t *testing.T) {
 	fs := vfs.NewMem()
 	clk := clock.NewManual(time.Unix(1e9, 0))
@@ -195,7 +195,7 @@ func TestFreeMark(t *testing.T) {
 	}
 }
 
-// TestIdleWritesNothing: after the last append a log comes to rest, and then touches the disk no more. T18
+// TestIdleWritesNothing: after the last append a log comes to rest, and then touches the disk no more. R52
 func TestIdleWritesNothing(t *testing.T) {
 	r := newRig(t)
 	r.start()

@@ -123,8 +123,7 @@ func TestNothingAfterCancelOk(t *testing.T) {
 	eventually(t, "the rest is ready", func() bool { return depth(t, ch, q) == 90 })
 }
 
-// R25 of the lessons: a consumer is told when its queue is deleted, exclusive
-// ones too.
+// A consumer is told when its queue is deleted, an exclusive one too.
 func TestQueueDeletedUnderConsumer(t *testing.T) {
 	t.Parallel()
 	for what, exclusive := range map[string]bool{"shared": false, "exclusive": true} {

@@ -287,7 +287,7 @@ func TestHeldIsNotStolen(t *testing.T) {
 	quiet(t, other, in)
 }
 
-// R251 R257: redelivered tells a second try; requeue goes to another consumer
+// R251: redelivered tells a second try; requeue goes to another consumer
 // too.
 func TestRequeueGoesToAnother(t *testing.T) {
 	t.Parallel()
