@@ -7,7 +7,7 @@ ROUNDS ?= 100
 .PHONY: help build vet test race interop crash crash-short space recovery generate clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' Makefile | awk -F': ' '{ printf "  %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' Makefile | awk '{ name = $$1; sub(/:$$/, "", name); sub(/^[^ ]* /, ""); printf "  %-12s %s\n", name, $$0 }'
 
 build: ## the binary, bin/holdfast
 	CGO_ENABLED=0 $(GO) build -o $(BINARY) ./cmd/holdfast

@@ -32,8 +32,7 @@ func (r *rig) halt(queue string) (release func()) {
 	return func() { close(on) }
 }
 
-// Every wait is bounded, and what comes after it is put right. Section 6 of the
-// requirements, 6
+// Every wait is bounded, and what comes after it is put right.
 func TestWaitsAreBounded(t *testing.T) {
 	r := newRig(t)
 	hands := clock.NewManual(time.Unix(1_700_000_000, 0))
