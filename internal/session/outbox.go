@@ -40,13 +40,13 @@ type batch struct {
 type itemKind uint8
 
 const (
-	itemRaw      itemKind = iota // raw[from:to], whole frames
-	itemDelivery                 // a message for a consumer
-	itemGot                      // a message for basic.get
-	itemReturn                   // an unroutable message on its way back
-	itemRecovered                // like itemRaw; what was delivered before it goes back to its queue
-	itemLast                     // like itemRaw; nothing of the channel follows
-	itemEnd                      // like itemRaw; nothing at all follows
+	itemRaw       itemKind = iota // raw[from:to], whole frames
+	itemDelivery                  // a message for a consumer
+	itemGot                       // a message for basic.get
+	itemReturn                    // an unroutable message on its way back
+	itemRecovered                 // like itemRaw; what was delivered before it goes back to its queue
+	itemLast                      // like itemRaw; nothing of the channel follows
+	itemEnd                       // like itemRaw; nothing at all follows
 )
 
 // item is one thing to write. Which fields count depends on the kind.

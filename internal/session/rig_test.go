@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ type rig struct {
 	addr    string
 	propose func(cmd []byte)
 	clock   *clock.Manual // nil: the system's clock
+	readers atomic.Int64  // made so far
 }
 
 type rigOption func(*config.Settings, *Options, *rig)
@@ -44,6 +46,14 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	settings := config.Default()
+	r := &rig{t: t}
+	o := Options{
+		Settings: settings, Clock: clock.System(), Logger: logger, Version: "test",
+		LoginDelay: time.Millisecond, SilentDelay: time.Millisecond, CloseTimeout: time.Second,
+	}
+	for _, option := range options {
+		option(settings, &o, r)
+	}
 	log, err := seglog.Open(vfs.NewMem(), "log", seglog.Options{
 		SegmentMin: 1 << 20, SegmentMax: 4 << 20, Logger: logger, Clock: clock.System(),
 	})
@@ -53,17 +63,19 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 	groups := replica.Open(replica.Options{Log: log, Shards: 2, Logger: logger})
 	machine := catalog.New()
 	commands := groups.NewSimpleGroup(1, machine)
-	queues := queuehost.New(queuehost.Options{Log: log, Node: groups, Logger: logger})
+	queues := queuehost.New(queuehost.Options{
+		Log: log, Node: groups, Logger: logger, TailCache: int64(settings.Storage.TailCache),
+	})
 	b := broker.New(broker.Options{
 		Catalog: machine, Commands: commands, Queues: queues, Settings: settings, Clock: clock.System(), Logger: logger,
-		NewReader: log.NewReader,
+		NewReader: func() *seglog.Reader { r.readers.Add(1); return log.NewReader() },
 	})
 	queues.SetOwner(b)
 	if err := groups.Replay(queues.Host); err != nil {
 		t.Fatal(err)
 	}
 	groups.Start()
-	r := &rig{t: t, broker: b}
+	r.broker = b
 	r.propose = func(cmd []byte) {
 		t.Helper()
 		done := make(chan any, 1)
@@ -92,13 +104,7 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 		User: catalog.User{Name: "guest", Hash: auth.HashPassword("guest"), Algorithm: auth.Algorithm},
 	}))
 
-	o := Options{
-		Broker: b, Settings: settings, Clock: clock.System(), Logger: logger, Version: "test",
-		LoginDelay: time.Millisecond, SilentDelay: time.Millisecond, CloseTimeout: time.Second,
-	}
-	for _, option := range options {
-		option(settings, &o, r)
-	}
+	o.Broker = b
 	r.server = NewServer(o)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

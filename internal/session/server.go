@@ -44,6 +44,7 @@ type Server struct {
 	maxMessage uint64
 	frameMax   uint32
 	options    Options
+	readers    sync.Pool // of *broker.Reader
 
 	mu      sync.Mutex
 	conns   map[*conn]struct{}
@@ -91,6 +92,7 @@ func NewServer(o Options) *Server {
 		frameMax:   o.Settings.FrameMax,
 		conns:      make(map[*conn]struct{}),
 	}
+	s.readers.New = func() any { return s.broker.NewReader() }
 	if s.maxMessage == 0 {
 		s.maxMessage = maxBody
 	}

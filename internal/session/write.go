@@ -83,9 +83,9 @@ func (w *writer) run() {
 		if w.err != nil || w.end {
 			break
 		}
-		w.giveBuffer()
+		w.release()
 	}
-	w.giveBuffer()
+	w.release()
 	w.c.out.close()
 	for i := range b.items {
 		b.items[i].drop()
@@ -98,6 +98,7 @@ func (w *writer) run() {
 	}
 }
 
+// borrow takes a buffer for what is to be written.
 func (w *writer) borrow() {
 	if w.lent == nil {
 		w.lent = writeBuffers.Get().(*[]byte)
@@ -105,7 +106,17 @@ func (w *writer) borrow() {
 	}
 }
 
-func (w *writer) giveBuffer() {
+// fromLog is what bodies are read from the log with. It is borrowed like the
+// buffer: it keeps what it read last.
+func (w *writer) fromLog() *broker.Reader {
+	if w.reader == nil {
+		w.reader = w.c.server.readers.Get().(*broker.Reader)
+	}
+	return w.reader
+}
+
+// release returns what was borrowed, so that an idle connection holds nothing.
+func (w *writer) release() {
 	if w.lent != nil {
 		if cap(w.buf) <= 2*writeSize {
 			*w.lent = w.buf[:0]
@@ -113,6 +124,11 @@ func (w *writer) giveBuffer() {
 		writeBuffers.Put(w.lent)
 		w.lent, w.buf = nil, nil
 	}
+	if w.reader != nil {
+		w.c.server.readers.Put(w.reader)
+		w.reader = nil
+	}
+	w.deliver, w.getOk, w.basicRet = wire.BasicDeliver{}, wire.BasicGetOk{}, wire.BasicReturn{}
 }
 
 // write encodes a batch. Confirms come last, so that none overtakes the answer
@@ -188,10 +204,7 @@ func (w *writer) message(it *item) {
 	m, load := d.Message, d.Load
 	if load != nil {
 		var err error
-		if w.reader == nil {
-			w.reader = w.c.server.broker.NewReader()
-		}
-		if m, err = load.Load(w.reader); err != nil {
+		if m, err = load.Load(w.fromLog()); err != nil {
 			w.unreadable(err, load)
 			return
 		}
@@ -318,7 +331,7 @@ func (w *writer) step(t *tail) bool {
 		t.chunks = t.chunks[1:]
 		return len(t.chunks) > 0
 	}
-	p, err := t.load.loader.Chunk(w.reader, t.load.next)
+	p, err := t.load.loader.Chunk(w.fromLog(), t.load.next)
 	if err != nil {
 		w.unreadable(err, t.load.loader)
 		return false

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"holdfast/internal/broker"
+	"holdfast/internal/config"
 	"holdfast/internal/message"
 	"holdfast/internal/wire"
 )
@@ -125,5 +126,29 @@ func TestNothingFollowsTheEndOfAChannel(t *testing.T) {
 	want := wire.AppendMethod(wire.AppendMethod(nil, 1, &wire.ChannelCloseOk{}), 1, &wire.ChannelOpenOk{})
 	if !bytes.Equal(s.Bytes(), want) {
 		t.Errorf("%q", s.Bytes())
+	}
+}
+
+// Connections that read the log one after the other read with the same things:
+// an idle one keeps none.
+func TestReadersAreBorrowed(t *testing.T) {
+	r := newRig(t, func(s *config.Settings, _ *Options, _ *rig) { s.Storage.TailCache = 1 })
+	pub := r.client(t)
+	pub.method(1, &wire.QueueDeclare{Queue: "q", Durable: true})
+	pub.expect(wire.IDQueueDeclareOk)
+	pub.method(1, &wire.ConfirmSelect{})
+	pub.expect(wire.IDConfirmSelectOk)
+	const connections = 20
+	for range connections {
+		pub.write(encodePublish(t, nil, 1, []string{"key=q", "delivery-mode=2", "body=x"}))
+		pub.expect(wire.IDBasicAck)
+		c := r.client(t)
+		c.method(1, &wire.BasicGet{Queue: "q", NoAck: true})
+		if got := c.next(); !strings.HasSuffix(got, `"x"`) {
+			t.Fatal(got)
+		}
+	}
+	if n := r.readers.Load(); n == 0 || n > connections/2 {
+		t.Errorf("%d readers were made", n)
 	}
 }
