@@ -52,6 +52,7 @@ func (ls *listeners) close() {
 func (n *Node) listen() error {
 	n.server = session.NewServer(session.Options{
 		Broker: n.broker, Settings: n.settings, Clock: n.clock, Logger: n.log.With("room", "session"), Version: n.version,
+		MaxConnections: connectionLimit(maxFiles()),
 	})
 	for _, address := range n.settings.TCPListeners {
 		if err := n.open(address, nil); err != nil {

@@ -66,9 +66,29 @@ func (n *Node) machine() metrics.Machine {
 	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
 		m.OpenFiles = uint64(len(open))
 	}
-	var limit syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
-		m.MaxFiles = limit.Cur
-	}
+	m.MaxFiles = maxFiles()
 	return m
+}
+
+// maxFiles is how many files, sockets included, this process may have open; 0
+// if that is not known.
+func maxFiles() uint64 {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 0
+	}
+	return uint64(limit.Cur)
+}
+
+// ownFiles bounds what of the open files is kept back for the node's own.
+const ownFiles = 4096
+
+// connectionLimit is how many clients may be connected when so many files may
+// be open: a part is kept back for the log, which must be able to go on
+// however many clients come. 0 is no limit.
+func connectionLimit(files uint64) int {
+	if files == 0 || files > 1<<40 {
+		return 0
+	}
+	return int(max(files-min(max(files/4, 32), ownFiles, files), 1))
 }

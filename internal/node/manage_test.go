@@ -196,3 +196,12 @@ func freePort(t *testing.T) int {
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
+
+// However few files may be open, some are left for the log, and some clients are served.
+func TestConnectionLimit(t *testing.T) {
+	for files, want := range map[uint64]int{0: 0, 1 << 63: 0, 20: 1, 48: 16, 1024: 768, 20000: 15904, 1 << 20: 1<<20 - 4096} {
+		if got := connectionLimit(files); got != want {
+			t.Errorf("of %d files, %d clients; want %d", files, got, want)
+		}
+	}
+}

@@ -29,6 +29,9 @@ type Options struct {
 	// SilentDelay is how long a client that does not keep to the order of the
 	// handshake is left without an answer before it is cut off (3 s).
 	SilentDelay time.Duration
+	// MaxConnections is how many clients are served at a time; others are turned
+	// away (no limit).
+	MaxConnections int
 	// CloseTimeout bounds the wait for a client's close-ok, and for it to close
 	// the socket after ours (10 s).
 	CloseTimeout time.Duration
@@ -48,6 +51,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	conns   map[*conn]struct{}
+	crowded bool // clients were turned away, and that was logged
 	closed  bool
 	running sync.WaitGroup // one for each of conns
 
@@ -135,12 +139,30 @@ func (s *Server) sleepUntil(d time.Duration, stop <-chan struct{}) {
 	}
 }
 
+// admit tells whether there is room for one more client. s.mu is held.
+func (s *Server) admit() bool {
+	most := s.options.MaxConnections
+	switch {
+	case most == 0:
+	case len(s.conns) >= most:
+		if !s.crowded {
+			s.log.Error("clients are turned away: there are too many", "connections", len(s.conns))
+		}
+		s.crowded = true
+		return false
+	case s.crowded && len(s.conns) < most-most/10:
+		s.crowded = false
+		s.log.Info("clients are let in again", "connections", len(s.conns))
+	}
+	return true
+}
+
 // ServeConn serves one client and returns when its connection has ended.
 func (s *Server) ServeConn(nc net.Conn) {
 	_, secure := nc.(*tls.Conn)
 	c := newConn(s, nc, secure)
 	s.mu.Lock()
-	if s.closed {
+	if s.closed || !s.admit() {
 		s.mu.Unlock()
 		nc.Close()
 		return

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"holdfast/internal/config"
 	"holdfast/internal/wire"
 )
 
@@ -33,5 +34,26 @@ func TestCloseOfTheServer(t *testing.T) {
 	<-closed
 	if rest := s.dial(t).untilClosed(); rest != "" {
 		t.Errorf("the late one is told %s", rest)
+	}
+}
+
+// Clients beyond the limit are turned away until others have left.
+func TestClientsBeyondTheLimit(t *testing.T) {
+	r := newRig(t, func(_ *config.Settings, o *Options, _ *rig) { o.MaxConnections = 2 })
+	s := &script{rig: r}
+	first := s.dial(t)
+	if got := first.tune(map[string]string{}); got != "0 connection.open-ok" {
+		t.Fatal(got)
+	}
+	if got := s.dial(t).tune(map[string]string{}); got != "0 connection.open-ok" {
+		t.Fatal(got)
+	}
+	if rest := s.dial(t).untilClosed(); rest != "" {
+		t.Errorf("a third client is told %q", rest)
+	}
+	first.nc.Close()
+	until(t, "the first has left", func() bool { return r.server.Counters().Connections == 1 })
+	if got := s.dial(t).tune(map[string]string{}); got != "0 connection.open-ok" {
+		t.Error("not let in again:", got)
 	}
 }

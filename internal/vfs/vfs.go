@@ -57,9 +57,14 @@ type Usage struct{ Free, Total uint64 }
 // ErrLocked is returned by Lock when another process holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
-// IsSpace tells whether err says that there is no room on the disk (or in the quota).
+// IsSpace tells whether err says that there is no room at the moment: on the disk, in the quota, or in the table of open files.
 func IsSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	for _, short := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, short) {
+			return true
+		}
+	}
+	return false
 }
 
 // IsNotExist tells whether err says that a file is not there.
