@@ -66,6 +66,12 @@ var onlyImporters = map[string][]string{
 	"github.com/rabbitmq/amqp091-go": {"test"},
 }
 
+// fromOutside are rooms that know the broker only through a socket, with all
+// they may import of it.
+var fromOutside = map[string][]string{
+	"perf": {"wire", "clock", "metrics", "invariant"},
+}
+
 func level(room string) int {
 	for i, rooms := range levels {
 		for _, r := range rooms {
@@ -110,6 +116,8 @@ func TestImports(t *testing.T) {
 			case to == from:
 			case forbidden[from+" -> "+to] != "":
 				t.Errorf("%s imports %s: %s", f.path, path, forbidden[from+" -> "+to])
+			case fromOutside[from] != nil && !slices.Contains(fromOutside[from], to):
+				t.Errorf("%s imports %s: it knows the broker only from outside", f.path, path)
 			case level(to) > level(from):
 				t.Errorf("%s imports %s, which is above it", f.path, path)
 			case level(to) == level(from) && sideways["* -> "+to] == "" && sideways[from+" -> "+to] == "":

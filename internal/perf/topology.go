@@ -1,0 +1,103 @@
+package perf
+
+import (
+	"context"
+	"fmt"
+
+	"holdfast/internal/wire"
+)
+
+// topology is what a run publishes to and consumes from.
+type topology struct {
+	queues   []string
+	exchange string // "" = the default exchange
+	kind     string
+	key      string // routing key for all queues; "" = the queue's name
+	durable  bool
+	auto     bool // auto-delete
+	args     wire.Table
+}
+
+// keyOf is the routing key that reaches a queue.
+func (t *topology) keyOf(queue string) string {
+	if t.key != "" && t.exchange != "" {
+		return t.key
+	}
+	return queue
+}
+
+// declare makes exchange, queues and bindings.
+func (t *topology) declare(ctx context.Context, to target) error {
+	c, err := dial(ctx, to, 16<<10)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if t.exchange != "" {
+		err := c.call(&wire.ExchangeDeclare{Exchange: t.exchange, Type: t.kind, Durable: t.durable}, &wire.ExchangeDeclareOk{})
+		if err != nil {
+			return fmt.Errorf("declaring exchange %s: %w", t.exchange, err)
+		}
+	}
+	for _, q := range t.queues {
+		if err := c.call(t.queue(q), &wire.QueueDeclareOk{}); err != nil {
+			return fmt.Errorf("declaring queue %s: %w", q, err)
+		}
+		if t.exchange == "" {
+			continue
+		}
+		err := c.call(&wire.QueueBind{Queue: q, Exchange: t.exchange, RoutingKey: t.keyOf(q)}, &wire.QueueBindOk{})
+		if err != nil {
+			return fmt.Errorf("binding queue %s: %w", q, err)
+		}
+	}
+	return nil
+}
+
+func (t *topology) queue(name string) *wire.QueueDeclare {
+	return &wire.QueueDeclare{Queue: name, Durable: t.durable, AutoDelete: t.auto, Arguments: t.args}
+}
+
+// remove deletes what declare made.
+func (t *topology) remove(ctx context.Context, to target) error {
+	c, err := dial(ctx, to, 16<<10)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	for _, q := range t.queues {
+		if err := c.call(&wire.QueueDelete{Queue: q}, &wire.QueueDeleteOk{}); err != nil {
+			return fmt.Errorf("deleting queue %s: %w", q, err)
+		}
+	}
+	if t.exchange != "" {
+		return c.call(&wire.ExchangeDelete{Exchange: t.exchange}, &wire.ExchangeDeleteOk{})
+	}
+	return nil
+}
+
+// depth is how many messages are ready in the queues together.
+func (t *topology) depth(c *conn) (uint64, error) {
+	var n uint64
+	for _, q := range t.queues {
+		var ok wire.QueueDeclareOk
+		if err := c.call(&wire.QueueDeclare{Queue: q, Passive: true}, &ok); err != nil {
+			return n, err
+		}
+		n += uint64(ok.MessageCount)
+	}
+	return n, nil
+}
+
+// share deals the queues out to n workers: the i-th gets every n-th queue, and
+// where there are more workers than queues several get the same.
+func share(queues []string, i, n int) []string {
+	if n >= len(queues) {
+		return []string{queues[i%len(queues)]}
+	}
+	var mine []string
+	for k := i; k < len(queues); k += n {
+		mine = append(mine, queues[k])
+	}
+	return mine
+}
