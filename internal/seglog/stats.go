@@ -88,6 +88,13 @@ func (w *ioWatch) inside(mono int64) time.Duration {
 	return time.Duration(mono + 1 - since)
 }
 
+// forgive takes a time in which this process did not run off the time in there.
+func (w *ioWatch) forgive(d time.Duration) {
+	if since := w.since.Load(); since != 0 {
+		w.since.CompareAndSwap(since, since+int64(d)) // else it has come back meanwhile
+	}
+}
+
 // hung tells whether a write has been going on for longer than the limit.
 func (l *Log) hung() bool {
 	now := l.o.Clock.Mono()
@@ -98,25 +105,40 @@ func (l *Log) hung() bool {
 // worse than saying so wrongly. It starts no I/O itself.
 func (l *Log) watchLoop() {
 	defer l.wg.Done()
-	tick := l.o.Clock.NewTicker(max(l.o.HangLimit/8, time.Millisecond))
+	w := watchdog{every: max(l.o.HangLimit/8, time.Millisecond), last: l.o.Clock.Mono()}
+	tick := l.o.Clock.NewTicker(w.every)
 	defer tick.Stop()
-	slow := false
 	for {
 		select {
 		case <-l.stop:
 			return
 		case <-tick.C():
 		}
-		slow = l.watch(slow)
+		l.watch(&w)
 	}
 }
 
-// watch looks once. slow says whether the alarm is on, and comes back changed.
-func (l *Log) watch(slow bool) bool {
+// watchdog is what watchLoop keeps between two looks.
+type watchdog struct {
+	every time.Duration
+	last  int64 // when it looked last
+	slow  bool  // the alarm is on
+}
+
+// watch looks once. A look that comes much too late says that this process was stopped, or its machine, and not the disk:
+// the time until then does not count.
+func (l *Log) watch(w *watchdog) {
 	now := l.o.Clock.Mono()
+	if late := time.Duration(now-w.last) - w.every; late > w.every {
+		for i := range l.io {
+			l.io[i].forgive(late)
+		}
+	}
+	w.last = now
 	longest := max(l.io[0].inside(now), l.io[1].inside(now))
 	on := longest > l.o.HangLimit/2
-	if on != slow {
+	if on != w.slow {
+		w.slow = on
 		why := ""
 		if on {
 			why = fmt.Sprintf("a write or sync has not returned for %v", longest)
@@ -131,5 +153,4 @@ func (l *Log) watch(slow bool) bool {
 	if longest > l.o.HangLimit {
 		l.fail(fmt.Errorf("a write or sync has not returned for %v", longest))
 	}
-	return on
 }
