@@ -82,7 +82,7 @@ func (c *frameClient) consume(n int, noAck bool, received *atomic.Int64, done ch
 	defer close(done)
 	buf := make([]byte, 256<<10)
 	var ack []byte
-	r, w, tag := 0, 0, uint64(0)
+	r, w, tag, acked := 0, 0, uint64(0), uint64(0)
 	m := &wire.BasicAck{Multiple: true}
 	for int(tag) < n {
 		if r > 0 {
@@ -106,8 +106,8 @@ func (c *frameClient) consume(n int, noAck bool, received *atomic.Int64, done ch
 			r += size
 		}
 		received.Store(int64(tag))
-		if !noAck && tag > 0 {
-			m.DeliveryTag = tag
+		if !noAck && tag > acked {
+			m.DeliveryTag, acked = tag, tag
 			ack = wire.AppendMethod(ack[:0], 1, m)
 			c.nc.Write(ack)
 		}
