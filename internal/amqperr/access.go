@@ -21,11 +21,6 @@ func MalformedLogin(mechanism, problem string) *Error {
 	return newError(SyntaxError, "%s response is malformed: %s", mechanism, problem)
 }
 
-// SecretRefused: connection.update-secret with credentials that do not hold.
-func SecretRefused(reason string) *Error {
-	return newError(NotAllowed, "New secret was refused by one of the backends: %s", reason)
-}
-
 // VHostNotFound: connection.open names a vhost that does not exist.
 func VHostNotFound(vhost string) *Error {
 	return newError(NotAllowed, "vhost %s not found", vhost)
@@ -36,35 +31,10 @@ func VHostRefused(vhost, user string) *Error {
 	return newError(NotAllowed, "access to vhost '%s' refused for user '%s'", vhost, user)
 }
 
-// VHostConnectionLimit: the vhost has as many connections as it may have.
-func VHostConnectionLimit(vhost, user string, limit int) *Error {
-	return newError(NotAllowed, "access to vhost '%s' refused for user '%s': connection limit (%d) is reached", vhost, user, limit)
-}
-
-// UserConnectionLimit: the user has as many connections as it may have.
-func UserConnectionLimit(user string, limit int) *Error {
-	return newError(NotAllowed, "connection refused for user '%s': user connection limit (%d) is reached", user, limit)
-}
-
-// UserChannelLimit: the user has as many channels as it may have.
-func UserChannelLimit(user string, limit int) *Error {
-	return newError(NotAllowed, "number of channels opened for user '%s' has reached the maximum allowed user limit of (%d)", user, limit)
-}
-
-// NodeConnectionLimit: the node has as many connections as it may have.
-func NodeConnectionLimit(limit int) *Error {
-	return newError(NotAllowed, "connection refused: node connection limit (%d) is reached", limit)
-}
-
 // PermissionRefused: the user's pattern for this permission ("configure",
 // "write" or "read") does not match the entity.
 func PermissionRefused(permission string, kind Kind, vhost, name, user string) *Error {
 	return newError(AccessRefused, "%s access to %s '%s' in vhost '%s' refused for user '%s'", permission, kind, name, vhost, user)
-}
-
-// TopicRefused: the user may not use this routing key with a topic exchange.
-func TopicRefused(permission, key, exchange, vhost, user string) *Error {
-	return newError(AccessRefused, "%s access to topic '%s' in exchange '%s' in vhost '%s' refused for user '%s'", permission, key, exchange, vhost, user)
 }
 
 // UserIDMismatch: the user-id property is not the name of the user.

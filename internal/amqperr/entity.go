@@ -121,11 +121,6 @@ func InvalidBindingArg(arg, exchange, vhost, problem string) *Error {
 	return newError(PreconditionFailed, "invalid arg '%s' for binding to exchange '%s' in vhost '%s': %s", arg, exchange, vhost, problem)
 }
 
-// QueueLimit: the vhost has as many queues as it may have.
-func QueueLimit(vhost, name string, limit int) *Error {
-	return newError(PreconditionFailed, "cannot declare queue '%s': queue limit in vhost '%s' (%d) is reached", name, vhost, limit)
-}
-
 // ReservedName: a name that starts with "amq." for something that is not there.
 func ReservedName(kind Kind, vhost, name string) *Error {
 	return newError(AccessRefused, "%s name '%s' in vhost '%s' contains reserved prefix 'amq.*'", kind, name, vhost)

@@ -20,11 +20,6 @@ func UserDeleted(user string) *Error {
 	return newError(ConnectionForced, "user '%s' is deleted", user)
 }
 
-// ConsumerTimeout: a delivery stayed unacknowledged for too long.
-func ConsumerTimeout(tag uint64, limit time.Duration) *Error {
-	return newError(PreconditionFailed, "delivery acknowledgement on channel timed out. Delivery tag %d was not acknowledged within %d ms", tag, limit.Milliseconds())
-}
-
 // TimedOut: what the client asked for got no answer in time; whether it took
 // effect is unknown. Only the channel ends: the others are not concerned.
 func TimedOut(operation string, kind Kind, vhost, name string, limit time.Duration) *Error {

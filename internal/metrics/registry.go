@@ -27,9 +27,6 @@ func NewRegistry() *Registry {
 // Serve adds the numbers of the node, which source fetches whenever the page is asked for. It is called once.
 func (r *Registry) Serve(source func() Values) { r.registry.MustRegister(collector{source}) }
 
-// Registerer is where a room registers a collector of its own.
-func (r *Registry) Registerer() prometheus.Registerer { return r.registry }
-
 // Handler serves the aggregated page.
 func (r *Registry) Handler() http.Handler {
 	return promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
