@@ -12,6 +12,9 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func()) Timer
 	// NewTicker delivers a tick every d. A tick nobody took is dropped.
 	NewTicker(d time.Duration) Ticker
+	// Rest holds back background work for d, or until stop is closed. Nothing
+	// but its pace may depend on it: where time stands still it does not wait.
+	Rest(d time.Duration, stop <-chan struct{})
 }
 
 // Timer is a pending AfterFunc.
@@ -43,6 +46,15 @@ func (system) Mono() int64    { return int64(time.Since(start)) }
 func (system) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
 func (system) NewTicker(d time.Duration) Ticker { return sysTicker{time.NewTicker(d)} }
+
+func (system) Rest(d time.Duration, stop <-chan struct{}) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-stop:
+	}
+}
 
 type sysTicker struct{ t *time.Ticker }
 

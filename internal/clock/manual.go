@@ -167,3 +167,6 @@ func (t manualTicker) Stop() {
 	defer t.t.clock.mu.Unlock()
 	t.t.clock.remove(t.t)
 }
+
+// Rest returns at once.
+func (m *Manual) Rest(time.Duration, <-chan struct{}) {}

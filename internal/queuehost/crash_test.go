@@ -396,7 +396,7 @@ func (c *crasher) Cancelled(error)    {}
 func (c *crasher) Drained(uint32)     {}
 func (c *crasher) Wake()              {}
 
-// R18: a crash at the moment of the first delivery since a clean start does not forget that there was one.
+// R17, R18: a crash at the moment of the first delivery since a clean start does not forget that there was one.
 func TestCrashAtTheFirstDelivery(t *testing.T) {
 	for seed := range uint64(8) {
 		fs := vfs.NewMem()

@@ -91,7 +91,7 @@ func (l *Log) commitOrSleep() bool {
 }
 
 // commitOnce writes one frame of what waits and reports what has become stable. False: the log has failed, or is closing
-// and has no room; in a test that steps by hand also if there is no room for now.
+// and has no room; in a test that steps by hand also if there is no room at the moment.
 func (l *Log) commitOnce() bool {
 	c := &l.com
 	if len(c.recs) == 0 {

@@ -68,6 +68,7 @@ type Log struct {
 	failed   atomic.Bool
 	failure  error // set before failed
 	failOnce sync.Once
+	failing  chan struct{} // closed when it has failed
 	closing  atomic.Bool
 	started  atomic.Bool
 	stop     chan struct{}
@@ -122,7 +123,7 @@ func newLog(fs vfs.FS, dir string, o Options) *Log {
 		fs: fs, dir: dir, o: o, log: o.Logger.With("room", "seglog"),
 		groups: map[GroupID]*group{}, segs: map[uint32]*segment{}, hits: map[GroupID]Hit{},
 		target: o.SegmentMin, want: 1, nextID: 1,
-		stop: make(chan struct{}), prepKick: make(chan struct{}, 1), keepKick: make(chan struct{}, 1),
+		stop: make(chan struct{}), failing: make(chan struct{}), prepKick: make(chan struct{}, 1), keepKick: make(chan struct{}, 1),
 	}
 	l.space = sync.NewCond(&l.mu)
 	l.in.wake = make(chan struct{}, 1)
@@ -179,6 +180,7 @@ func (l *Log) fail(err error) {
 	l.failOnce.Do(func() {
 		l.failure = err
 		l.failed.Store(true)
+		close(l.failing)
 		l.log.Error("log failed; nothing becomes stable any more", "error", err)
 		l.mu.Lock()
 		l.space.Broadcast()
@@ -235,16 +237,19 @@ func (l *Log) Close(clean bool) error {
 
 // waitFor waits until the channel is closed; false if the log failed by hanging meanwhile.
 func (l *Log) waitFor(done <-chan struct{}) bool {
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := l.o.Clock.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
+	failing := l.failing
 	for {
 		select {
 		case <-done:
 			return true
-		case <-tick.C:
-			if l.failed.Load() && l.hung() {
-				return false
-			}
+		case <-failing:
+			failing = nil
+		case <-tick.C():
+		}
+		if l.failed.Load() && l.hung() {
+			return false
 		}
 	}
 }

@@ -3,8 +3,6 @@ package seglog
 import (
 	"slices"
 	"testing"
-
-	"holdfast/internal/vfs"
 )
 
 // churn lets group 3 put and delete until whatever else lived in hot segments has moved to cold ones.
@@ -194,78 +192,5 @@ func TestDamagedSnapshotIsReplaced(t *testing.T) {
 			t.Fatal("the damaged snapshot is still the newest")
 		}
 		r.mustRead(2, 1)
-	}
-}
-
-// writeHook calls before each time a segment is about to be written.
-type writeHook struct {
-	vfs.FS
-	before func()
-}
-
-func (h writeHook) Create(name string) (vfs.File, error) {
-	f, err := h.FS.Create(name)
-	return hookedFile{f, h.before}, err
-}
-
-func (h writeHook) Open(name string) (vfs.File, error) {
-	f, err := h.FS.Open(name)
-	return hookedFile{f, h.before}, err
-}
-
-type hookedFile struct {
-	vfs.File
-	before func()
-}
-
-func (f hookedFile) WriteAt(p []byte, off int64) (int, error) {
-	f.before()
-	return f.File.WriteAt(p, off)
-}
-
-// TestCheckpointWhileASegmentIsBegun: a checkpoint between the change of segments and the first frame in the new one names a
-// segment that is still empty. Its frames are entered once, not twice. R17
-func TestCheckpointWhileASegmentIsBegun(t *testing.T) {
-	r := newRig(t)
-	var taken int
-	busy := false
-	hook := writeHook{r.fs, func() {
-		l := r.l
-		if busy || l == nil || l.active == nil || l.active.stable != 0 || taken > 2 {
-			return
-		}
-		busy = true
-		taken++
-		if err := l.checkpoint(false); err != nil {
-			t.Fatal(err)
-		}
-		busy = false
-	}}
-	l, err := Open(hook, "log", r.o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.noLoop = true
-	r.l = l
-	l.begin()
-	n := uint64(0)
-	for taken < 2 { // the second segment is being begun in the last round
-		n++
-		r.append(entryRecord(2, n, 2*n-1, 2, 4000))
-	}
-	n++
-	r.append(entryRecord(2, n, 2*n-1, 2, 4000))
-
-	r.fs = r.fs.KillClone()
-	r.mustOpen()
-	if missing := r.l.SetLive(2, []Range{{1, 2 * n}}); missing != 0 {
-		t.Errorf("%d items are missing", missing)
-	}
-	if got := r.l.Stats().LiveItems; got != int64(2*n) {
-		t.Errorf("%d items live, want %d", got, 2*n)
-	}
-	// One lost and another twice do not make two.
-	if missing := r.l.SetLive(2, []Range{{1, 2*n + 3}}); missing != 3 {
-		t.Errorf("%d items are missing, want 3", missing)
 	}
 }

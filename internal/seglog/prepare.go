@@ -304,11 +304,7 @@ func (l *Log) fill(file vfs.File, size int64, urgent bool) error {
 		l.mu.Lock()
 		urgent = l.need > 0 || len(l.pool) == 0 && l.active != nil
 		l.mu.Unlock()
-		select {
-		case <-l.stop:
-			urgent = true
-		case <-time.After(time.Duration(n * int64(time.Second) / l.o.FillRate)):
-		}
+		l.o.Clock.Rest(time.Duration(n*int64(time.Second)/l.o.FillRate), l.stop)
 	}
 	return nil
 }

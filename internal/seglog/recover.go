@@ -79,9 +79,6 @@ func (rc *recovery) fromCheckpoint(c *loaded) {
 	l.groups, l.list, l.segs, l.liveItems = c.groups, c.list, c.segs, c.items
 	l.gen, l.lastGen, l.nextID = max(l.gen, c.gen), c.lastGen, max(l.nextID, c.nextID)
 	rc.cut, rc.gen = c.cut, c.gen
-	if c.cut.off == 0 { // the segment was begun and nothing in it was stable: it is one of those written since
-		rc.cut.id = 0
-	}
 	rc.sc.expect = c.cut.seq + 1
 	for _, h := range c.hits {
 		l.setHit(h.Group, h.Reason)

@@ -355,10 +355,7 @@ func (l *Log) rest(written int) {
 	if hurry {
 		return
 	}
-	select {
-	case <-l.stop:
-	case <-time.After(time.Duration(int64(written) * int64(time.Second) / rewriteRate)):
-	}
+	l.o.Clock.Rest(time.Duration(int64(written)*int64(time.Second)/rewriteRate), l.stop)
 }
 
 // encodeCold builds the frame and says where its records lie in the segment.
