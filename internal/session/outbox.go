@@ -33,7 +33,6 @@ type batch struct {
 	items    []item
 	raw      []byte     // encoded methods, named by items
 	confirms []*channel // channels with settled publishes to tell
-	answers  int        // bytes of answers in items
 	small    int        // how many times in a row it was small
 }
 
@@ -54,6 +53,7 @@ type item struct {
 	kind     itemKind
 	ch       *channel // nil: channel 0
 	from, to int
+	answer   int             // bytes it counts as among the answers that wait
 	holder   *holder         // delivery, got
 	delivery broker.Delivery // delivery, got
 	left     uint32          // got: messages left in the queue
@@ -69,16 +69,16 @@ type returned struct {
 	seq     uint64 // settled when the return is written; 0: not in confirm mode
 }
 
-// put adds under the lock and wakes the writer.
-func (o *outbox) put(add func(b *batch)) bool {
+// put adds an item, made under the lock, and wakes the writer.
+func (o *outbox) put(made func(b *batch) item) bool {
 	o.mu.Lock()
 	if o.closed {
 		o.mu.Unlock()
 		return false
 	}
-	before := o.batch.answers
-	add(&o.batch)
-	o.waiting += o.batch.answers - before
+	it := made(&o.batch)
+	o.batch.items = append(o.batch.items, it)
+	o.waiting += it.answer
 	o.unlockAndWake()
 	return true
 }
@@ -104,48 +104,42 @@ func (o *outbox) method(ch *channel, m wire.Method) {
 // methodOn puts a method of one of the raw kinds. Without ch it is written
 // whatever became of the channel of that number.
 func (o *outbox) methodOn(kind itemKind, ch *channel, number uint16, m wire.Method) {
-	o.put(func(b *batch) {
+	o.encoded(kind, ch, func(dst []byte) []byte { return wire.AppendMethod(dst, number, m) })
+}
+
+// encoded puts what is written as it is.
+func (o *outbox) encoded(kind itemKind, ch *channel, encode func(dst []byte) []byte) {
+	o.put(func(b *batch) item {
 		from := len(b.raw)
-		b.raw = wire.AppendMethod(b.raw, number, m)
-		b.items = append(b.items, item{kind: kind, ch: ch, from: from, to: len(b.raw)})
-		b.answers += len(b.raw) - from
+		b.raw = encode(b.raw)
+		to := len(b.raw)
+		return item{kind: kind, ch: ch, from: from, to: to, answer: to - from}
 	})
 }
 
 // recovered puts the place up to which deliveries of a channel go back to their
 // queues, where the client wants no answer.
 func (o *outbox) recovered(ch *channel) {
-	o.put(func(b *batch) { b.items = append(b.items, item{kind: itemRecovered, ch: ch}) })
+	o.put(func(*batch) item { return item{kind: itemRecovered, ch: ch} })
 }
 
 // end puts the end of the connection, behind a last method if there is one.
 func (o *outbox) end(m wire.Method) {
-	o.put(func(b *batch) {
-		from := len(b.raw)
-		if m != nil {
-			b.raw = wire.AppendMethod(b.raw, 0, m)
+	o.encoded(itemEnd, nil, func(dst []byte) []byte {
+		if m == nil {
+			return dst
 		}
-		b.items = append(b.items, item{kind: itemEnd, from: from, to: len(b.raw)})
+		return wire.AppendMethod(dst, 0, m)
 	})
 }
 
 // rawEnd puts bytes that are no frame, and the end of the connection.
 func (o *outbox) rawEnd(bytes []byte) {
-	o.put(func(b *batch) {
-		from := len(b.raw)
-		b.raw = append(b.raw, bytes...)
-		b.items = append(b.items, item{kind: itemEnd, from: from, to: len(b.raw)})
-	})
+	o.encoded(itemEnd, nil, func(dst []byte) []byte { return append(dst, bytes...) })
 }
 
 // heartbeat puts a heartbeat frame.
-func (o *outbox) heartbeat() {
-	o.put(func(b *batch) {
-		from := len(b.raw)
-		b.raw = wire.AppendHeartbeat(b.raw)
-		b.items = append(b.items, item{kind: itemRaw, from: from, to: len(b.raw)})
-	})
-}
+func (o *outbox) heartbeat() { o.encoded(itemRaw, nil, wire.AppendHeartbeat) }
 
 // deliver puts messages for a consumer.
 func (o *outbox) deliver(h *holder, ds []broker.Delivery) {
@@ -164,28 +158,29 @@ func (o *outbox) deliver(h *holder, ds []broker.Delivery) {
 // got puts the message that answers a basic.get. tagged is closed when it can be
 // acknowledged.
 func (o *outbox) got(h *holder, d broker.Delivery, left uint32, tagged chan struct{}) {
-	it := item{kind: itemGot, ch: h.ch, holder: h, delivery: d, left: left, tagged: tagged}
-	ok := o.put(func(b *batch) {
-		b.items = append(b.items, it)
-		b.answers += d.Message.Size()
-	})
-	if !ok {
+	it := item{kind: itemGot, ch: h.ch, holder: h, delivery: d, left: left, tagged: tagged, answer: d.Message.Size()}
+	if !o.put(func(*batch) item { return it }) {
 		it.drop()
 	}
 }
 
 // giveBack puts an unroutable message on its way back.
 func (o *outbox) giveBack(ch *channel, r *returned) {
-	o.put(func(b *batch) {
-		b.items = append(b.items, item{kind: itemReturn, ch: ch, returned: r})
-		b.answers += r.message.Size()
+	o.put(func(*batch) item {
+		return item{kind: itemReturn, ch: ch, returned: r, answer: r.message.Size()}
 	})
 }
 
 // confirm says that a channel has settled publishes to tell. A channel is
 // listed once until the writer has taken what it has.
 func (o *outbox) confirm(ch *channel) {
-	o.put(func(b *batch) { b.confirms = append(b.confirms, ch) })
+	o.mu.Lock()
+	if o.closed {
+		o.mu.Unlock()
+		return
+	}
+	o.batch.confirms = append(o.batch.confirms, ch)
+	o.unlockAndWake()
 }
 
 // swap waits until there is something and exchanges it for the empty batch b.
@@ -285,5 +280,4 @@ func (b *batch) reset() {
 	b.raw = b.raw[:0]
 	clear(b.confirms)
 	b.confirms = b.confirms[:0]
-	b.answers = 0
 }

@@ -37,6 +37,8 @@ type writer struct {
 	err  error // of the socket; nothing is written after it
 	end  bool  // the last frame of the connection has been put into buf
 
+	answered int // bytes of answers put into buf and not yet told to the outbox
+
 	tails  []*tail   // bodies on their way out in pieces, one for each channel
 	turned []*tail   // the list before the last turn, for reuse
 	sent   []*holder // holders with deliveries written since the last grant
@@ -52,6 +54,7 @@ type writer struct {
 // channel wait behind it; those of other channels do not.
 type tail struct {
 	ch      *channel
+	answer  int // what it counts as among the answers
 	load    *loadedBody
 	chunks  [][]byte // what is left, unless it is loaded
 	holder  *holder
@@ -73,13 +76,7 @@ func (w *writer) run() {
 		if !w.c.out.swap(&b, len(w.tails) == 0) {
 			break
 		}
-		w.borrow()
-		w.write(&b)
-		w.turn()
-		w.flush()
-		w.c.out.written(b.answers)
-		w.grant()
-		b.reset()
+		w.pass(&b)
 		if w.err != nil || w.end {
 			break
 		}
@@ -96,6 +93,18 @@ func (w *writer) run() {
 	if w.err != nil {
 		w.c.broken(w.err)
 	}
+}
+
+// pass writes a batch and a piece of each body on its way.
+func (w *writer) pass(b *batch) {
+	w.borrow()
+	w.write(b)
+	w.turn()
+	w.flush()
+	w.c.out.written(w.answered)
+	w.answered = 0
+	w.grant()
+	b.reset()
 }
 
 // borrow takes a buffer for what is to be written.
@@ -156,6 +165,7 @@ func (w *writer) write(b *batch) {
 // item encodes one item.
 func (w *writer) item(it *item, raw []byte) {
 	if it.ch != nil && it.ch.dead {
+		w.answered += it.answer
 		it.drop()
 		return
 	}
@@ -178,6 +188,11 @@ func (w *writer) item(it *item, raw []byte) {
 		w.message(it)
 	case itemReturn:
 		w.giveBack(it)
+	}
+	if it.ch != nil && it.ch.tail != nil {
+		it.ch.tail.answer = it.answer // not before it has left
+	} else {
+		w.answered += it.answer
 	}
 }
 
@@ -316,6 +331,7 @@ func (w *writer) turn() {
 			w.tails = append(w.tails, t)
 		default:
 			t.ch.tail = nil
+			w.answered += t.answer
 			w.delivered(t.holder)
 			w.unpark(t)
 		}

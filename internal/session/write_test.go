@@ -112,6 +112,39 @@ func TestBodiesTakeTurns(t *testing.T) {
 	}
 }
 
+// What waits behind a large body still counts as waiting: a client that reads
+// less than it makes the broker answer is not read from meanwhile.
+func TestAnswersBehindABodyAreWaiting(t *testing.T) {
+	w, _ := newWriter()
+	ch, other := &channel{conn: w.c, number: 1}, &channel{conn: w.c, number: 2}
+	out := &w.c.out
+	const large = 3 * message.ChunkSize
+	for range 3 {
+		out.giveBack(ch, &returned{message: build(large)})
+		out.method(ch, &wire.BasicQosOk{})
+	}
+	out.method(other, &wire.BasicQosOk{})
+	out.heartbeat()
+	out.methodOn(itemLast, ch, 1, &wire.ChannelCloseOk{})
+	out.giveBack(ch, &returned{message: build(large)}) // behind the end: dropped
+	var b batch
+	out.swap(&b, false)
+	w.pass(&b)
+	if out.waiting < 4*large {
+		t.Errorf("%d bytes wait", out.waiting)
+	}
+	for passes := 0; len(w.tails) > 0; passes++ {
+		if passes > 20 {
+			t.Fatal("no end")
+		}
+		out.swap(&b, false)
+		w.pass(&b)
+	}
+	if out.waiting != 0 {
+		t.Errorf("%d bytes wait when all is written", out.waiting)
+	}
+}
+
 // TestNothingFollowsTheEndOfAChannel: deliveries behind channel.close are not
 // written, and a channel opened anew under the same number is another one.
 func TestNothingFollowsTheEndOfAChannel(t *testing.T) {
