@@ -4,10 +4,10 @@ GO ?= go
 BINARY ?= bin/holdfast
 ROUNDS ?= 100
 
-.PHONY: help build vet test race interop crash crash-short space recovery generate clean
+.PHONY: help build vet test race interop crash crash-short space recovery churn generate clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' Makefile | awk '{ name = $$1; sub(/:$$/, "", name); sub(/^[^ ]* /, ""); printf "  %-12s %s\n", name, $$0 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 build: ## the binary, bin/holdfast
 	CGO_ENABLED=0 $(GO) build -o $(BINARY) ./cmd/holdfast
@@ -35,6 +35,9 @@ space: build ## one message held while ten million pass: the disk in use
 
 recovery: build ## a million messages on disk, kill -9: the first delivery
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash recovery
+
+churn: build ## a million requeues of one message, consumers coming and going: the disk in use
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash churn
 
 generate: ## generated source and pages
 	$(GO) generate ./...

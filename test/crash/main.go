@@ -4,6 +4,7 @@
 //	crash rounds    -n 100     kill -9 at random moments under load, restart, check
 //	crash space     -n 10000000  one message held while n pass: how much disk is in use
 //	crash recovery  -n 1000000   n messages on the disk, kill -9: time to the first delivery
+//	crash churn     -n 1000000   one message requeued n times, consumers coming and going: the disk in use
 //
 // The checks of rounds, per queue, after each restart: no confirmed persistent
 // message is lost; none comes twice without the redelivered flag; none comes
@@ -17,7 +18,8 @@
 //
 // Map of the files: main.go has the commands; journal.go what the client knows;
 // load.go the publishers and consumers; rounds.go the rounds and their checks;
-// stream.go is a fast publisher and consumer; space.go and recovery.go measure.
+// stream.go is a fast publisher and consumer; space.go, recovery.go
+// and churn.go measure.
 package main
 
 import (
@@ -41,6 +43,7 @@ func main() {
 		"rounds":   {100, runRounds},
 		"space":    {10_000_000, runSpace},
 		"recovery": {1_000_000, runRecovery},
+		"churn":    {1_000_000, runChurn},
 	}
 	mode, known := modes[os.Args[1]]
 	if !known {
@@ -60,7 +63,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: crash rounds|space|recovery [-n N] [-seed S] [-v] [-dir DIR]")
+	fmt.Fprintln(os.Stderr, "usage: crash rounds|space|recovery|churn [-n N] [-seed S] [-v] [-dir DIR]")
 	os.Exit(2)
 }
 
