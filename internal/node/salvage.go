@@ -21,14 +21,19 @@ import (
 )
 
 // openStopped opens the log of a node that is not running, to be read only.
-// The data folder stays locked until release.
+// The data folder stays locked until release, unless nothing can be written
+// there: then no node can run in it either.
 func openStopped(fs vfs.FS, dataDir string, log *slog.Logger) (l *seglog.Log, release func() error, err error) {
 	dir := path.Join(dataDir, logDir)
 	if names, err := fs.List(dir); err != nil || len(names) == 0 {
 		return nil, nil, fmt.Errorf("there is no log in %s", dir)
 	}
 	lock, err := lockData(fs, dataDir)
-	if err != nil {
+	switch {
+	case vfs.IsReadOnly(err):
+		log.Warn("the data folder is read-only: it is not locked", "data", dataDir)
+		lock = io.NopCloser(nil)
+	case err != nil:
 		return nil, nil, err
 	}
 	l, err = seglog.Open(fs, dir, seglog.Options{ReadOnly: true, Clock: clock.System(), Logger: log})

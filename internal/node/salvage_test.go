@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -173,7 +175,18 @@ func TestSalvageOfAWholeQueue(t *testing.T) {
 	if err := Dump(p.disk, p.dir, &dump, quiet); err != nil || !strings.Contains(dump.String(), "group") {
 		t.Errorf("dump: %v\n%s", err, dump.String())
 	}
+	dump.Reset()
+	if err := Dump(readOnly{p.disk}, p.dir, &dump, quiet); err != nil || !strings.Contains(dump.String(), "group") {
+		t.Errorf("dump of a read-only folder: %v\n%s", err, dump.String())
+	}
 	if n = p.run(t); n.Report().Queues != 1 {
 		t.Errorf("after dump and salvage: %+v", n.Report())
 	}
+}
+
+// readOnly is a disk that takes no writes.
+type readOnly struct{ vfs.FS }
+
+func (readOnly) Lock(name string) (io.Closer, error) {
+	return nil, &os.PathError{Op: "open", Path: name, Err: syscall.EROFS}
 }

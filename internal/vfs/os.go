@@ -22,8 +22,21 @@ func (osFS) Create(name string) (File, error) {
 	return &osFile{f: f}, nil
 }
 
+// openExisting opens a file to read and write, or only to read where nothing
+// can be written: a failing disk is mounted read-only, and is looked at then.
+func openExisting(name string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|flag, 0)
+	if IsReadOnly(err) {
+		f, err = os.OpenFile(name, os.O_RDONLY|flag, 0)
+	}
+	return f, err
+}
+
+// IsReadOnly says that the file system takes no writes.
+func IsReadOnly(err error) bool { return errors.Is(err, syscall.EROFS) }
+
 func (osFS) Open(name string) (File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	f, err := openExisting(name, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -33,13 +46,13 @@ func (osFS) Open(name string) (File, error) {
 func (osFS) OpenDirect(name string) (File, error) {
 	if directFlag != 0 {
 		// File systems without O_DIRECT (tmpfs, some overlays) say EINVAL: then dropping the cache is the next best.
-		if f, err := os.OpenFile(name, os.O_RDWR|directFlag, 0); err == nil {
+		if f, err := openExisting(name, directFlag); err == nil {
 			return &directFile{osFile{f: f}}, nil
 		} else if !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EOPNOTSUPP) {
 			return nil, err
 		}
 	}
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	f, err := openExisting(name, 0)
 	if err != nil {
 		return nil, err
 	}
