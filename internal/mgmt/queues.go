@@ -169,6 +169,10 @@ func (s *Server) publish(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Under an alarm publishers are held back; one that comes this way is refused, with the reason.
+	if err := s.options.Broker.Health(); err != nil {
+		return nil, err
+	}
 	exchange := r.PathValue("exchange")
 	if exchange == "amq.default" {
 		exchange = ""

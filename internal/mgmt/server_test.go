@@ -213,6 +213,9 @@ func TestDamage(t *testing.T) {
 		}
 	}
 	must(t, o, "ping") // an alarm does not make the node absent
+	if out, code := run(o, "publish", "q", "x"); code != ctl.ExitUnavailable || !strings.Contains(out, "1 GiB is free") {
+		t.Errorf("publish under an alarm: code %d: %s", code, out)
+	}
 	must(t, o, "discard", "broken")
 	must(t, o, "discard", "--group", "77")
 	if out := must(t, o, "status"); strings.Contains(out, "Damaged") {
