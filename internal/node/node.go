@@ -149,7 +149,7 @@ func (n *Node) openLog(o Options) (err error) {
 		CheckpointBytes: int64(s.Storage.CheckpointBytes), CheckpointEvery: s.Storage.CheckpointInterval,
 		HangLimit: s.Storage.HangLimit,
 		FreeMark:  mark,
-		Clock:     n.clock, Logger: n.log.With("room", "seglog"),
+		Clock:     n.clock, Logger: n.log, // it names its room itself
 		Events: seglog.Events{
 			NeedSnapshot: func(ids []seglog.GroupID) { n.groups.NeedSnapshots(ids) },
 			Alarm:        n.logAlarm,
@@ -228,7 +228,7 @@ type DamagedCatalogError struct{ DataDir, Reason string }
 
 // Error tells the reason and the way out.
 func (e *DamagedCatalogError) Error() string {
-	return fmt.Sprintf("the catalog is damaged and the node does not start: %s\n"+
+	return fmt.Sprintf("the catalog is damaged: %s\n"+
 		"Nothing has been changed. The way out, best first:\n"+
 		"  1. put back a copy of %s from a backup, or repair the disk's copy, and start again;\n"+
 		"  2. look at what is there:        holdfast dump --data %[2]s\n"+
