@@ -191,15 +191,17 @@ func (c *collector) run() {
 func (c *collector) collect(ids []seglog.GroupID) {
 	b := c.b
 	var (
-		mu     sync.Mutex
-		sealed []catalog.QueueID
-		wait   sync.WaitGroup
+		mu      sync.Mutex
+		sealed  []catalog.QueueID
+		wait    sync.WaitGroup
+		durable bool // then the end is, too, before publishes count as accepted by it
 	)
 	for _, id := range ids {
 		h := b.queues.Get(id)
 		if h == nil {
 			continue
 		}
+		durable = durable || h.Def().Durable
 		wait.Add(1)
 		h.Seal(true, false, func(_ uint64, err error) {
 			if err == nil { // else a consumer came, or it is gone
@@ -216,7 +218,7 @@ func (c *collector) collect(ids []seglog.GroupID) {
 		return
 	}
 	wait.Add(1)
-	b.remove(catalog.DeleteQueues(sealed), false, func(_ *catalog.Result, err error) {
+	b.remove(catalog.DeleteQueues(sealed), durable, func(_ *catalog.Result, err error) {
 		for _, id := range sealed {
 			if err != nil {
 				if h := b.queues.Get(seglog.GroupID(id)); h != nil {

@@ -38,8 +38,6 @@ func (h *host) administer(o *op) {
 	switch o.kind {
 	case opSeal:
 		h.sealQueue(o)
-	case opUnseal:
-		h.sealed = false
 	case opDrop:
 		h.dropQueue(o.call)
 	case opQuarantine:
@@ -73,6 +71,8 @@ func (h *host) dropQueue(c *call) {
 	if !h.gone {
 		h.gone = true
 		h.end(c.reason, h.noQueue())
+		settleAll(h.parked, Gone)
+		h.parked = nil
 		for h.waits.len() > 0 {
 			h.waits.front().settle(Gone)
 			h.waits.pop()
@@ -92,6 +92,8 @@ func (h *host) quarantine(err error) {
 	e := amqperr.QueueUnavailable(h.def.VHost, h.def.Name, err.Error())
 	h.unavailable.Store(e)
 	h.end(e, e)
+	settleAll(h.parked, Refused)
+	h.parked = nil
 	h.group.Fail(err)
 	h.reg.o.Logger.Error("queue is quarantined", "vhost", h.def.VHost, "queue", h.def.Name,
 		"group", uint64(h.def.ID), "reason", err)

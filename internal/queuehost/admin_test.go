@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"holdfast/internal/message"
 	"holdfast/internal/queue"
 	"holdfast/internal/seglog"
 )
@@ -32,7 +33,7 @@ func TestSealAndDrop(t *testing.T) {
 		"1 <nil>",
 		"0 NOT_FOUND - no queue 'durable' in vhost '/'",
 	})
-	want(t, "outcomes", tk.got, []outcome{{1, 1, Gone}})
+	want(t, "outcomes while it is not decided", tk.got, []outcome(nil))
 	done := false
 	gone := errors.New("deleted")
 	r.reg.Drop(7, gone, func() { done = true })
@@ -40,6 +41,7 @@ func TestSealAndDrop(t *testing.T) {
 	h.Get(h.Getter(ConsumerSpec{}, s), false, func(_ Delivery, _ uint64, _ bool, err error) { note(0, err) })
 	r.settle()
 	want(t, "outcomes", tk.got, []outcome{{1, 1, Gone}, {1, 2, Gone}, {1, 1, Gone}})
+	want(t, "parked", len(h.host.parked), 0)
 	want(t, "consumer told", s.cancelled, gone)
 	want(t, "done", done, true)
 	want(t, "get", answers[4:], []string{"0 NOT_FOUND - no queue 'durable' in vhost '/'"})
@@ -60,6 +62,53 @@ func TestUnsealTakesPublishesAgain(t *testing.T) {
 	publish(h, tk, false, "a")
 	r.step()
 	want(t, "outcomes", tk.got, []outcome{{1, 1, Accepted}})
+}
+
+// A publish that comes while a deletion is not decided is not confirmed before: should the queue stay, after all or after a
+// crash, the message has to be in it.
+func TestPublishesWaitForTheDeletion(t *testing.T) {
+	for _, def := range []QueueDef{durable(7), transient(7)} {
+		r := newRig(t, newFakeLog(), []QueueDef{def})
+		h := r.queue(7)
+		tk := &tickets{}
+		credit := r.reg.NewCredit()
+		put := func(seq uint64, body string) {
+			h.Publish([]Publish{{Message: text(body), Persistent: true, Ticket: tk, Seq: seq, Credit: credit}})
+		}
+		big := message.Message{Head: []byte("big"), Chunks: [][]byte{[]byte("chunk"), []byte("chunk")}}
+		put(1, "a")
+		h.Seal(false, false, func(uint64, error) {})
+		put(2, "b")
+		h.Publish([]Publish{{Message: big, Persistent: true, Ticket: tk, Seq: 3, Credit: credit}})
+		r.settle()
+		put(4, "c")
+		r.settle()
+		want(t, "outcomes while it is not decided", tk.got, []outcome{{1, 1, Accepted}})
+		put(5, "d")
+		h.Unseal()
+		put(6, "e")
+		s := &sink{}
+		h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+		put(7, "f")
+		r.settle()
+		var told []uint64
+		for _, o := range tk.got {
+			for seq := o.first; seq <= o.last; seq++ {
+				told = append(told, seq)
+			}
+			want(t, "outcome", o.o, Accepted)
+		}
+		want(t, "told", told, []uint64{1, 2, 3, 4, 5, 6, 7})
+		want(t, "order", s.bodies(), []string{"a", "b", "big", "c", "d", "e", "f"})
+		want(t, "credit", credit.InFlight(), int64(0))
+		h.Seal(false, false, func(uint64, error) {})
+		put(8, "g")
+		r.settle()
+		r.reg.Drop(7, errors.New("deleted"), nil)
+		r.settle()
+		want(t, "the last", tk.got[len(tk.got)-1], outcome{8, 8, Gone})
+		want(t, "credit", credit.InFlight(), int64(0))
+	}
 }
 
 type owner struct{ unused []seglog.GroupID }

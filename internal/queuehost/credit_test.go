@@ -124,6 +124,8 @@ func TestCreditIsGivenBackWhenOnDisk(t *testing.T) {
 	h.Seal(false, false, func(uint64, error) {})
 	put(h, true)
 	r.step()
+	r.reg.Drop(7, nil, nil)
+	r.step()
 	want(t, "in flight", []int64{c.InFlight(), c.inbox.Load()}, []int64{0, 0})
 }
 

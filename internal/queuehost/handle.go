@@ -129,15 +129,15 @@ func (h *Handle) Purge(done func(n uint64, err error)) {
 	h.put(op{kind: opPurge, call: &call{counted: done}})
 }
 
-// Seal prepares the queue's deletion: from then on publishes are settled as
-// Gone, and new consumers and gets are refused. n is the number of ready
+// Seal prepares the queue's deletion: from then on publishes wait for what
+// follows, and new consumers and gets are refused. n is the number of ready
 // messages. It fails with 406 if the queue has consumers (ifUnused) or ready
 // messages (ifEmpty), and then changes nothing. Registry.Drop or Unseal must follow.
 func (h *Handle) Seal(ifUnused, ifEmpty bool, done func(n uint64, err error)) {
 	h.put(op{kind: opSeal, flag: ifUnused, flag2: ifEmpty, call: &call{counted: done}})
 }
 
-// Unseal takes a Seal back.
+// Unseal takes a Seal back. The queue takes the publishes that came meanwhile.
 func (h *Handle) Unseal() { h.put(op{kind: opUnseal}) }
 
 // Count says how many ready messages and consumers the queue has after

@@ -33,6 +33,7 @@ type host struct {
 	recover    bool // the first command has yet to be Recover
 	clean      bool // what it says about the stop before
 	sealed     bool
+	parked     []Publish // came while it was sealed: whether they are Gone is not decided
 	gone       bool
 	persistent bool // there is, or was in this incarnation, a persistent message
 	items      bool // something of the queue's may be in the log: releases have to be told

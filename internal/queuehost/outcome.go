@@ -59,7 +59,7 @@ func (w *wait) give() {
 
 // publishRefused is the outcome of a publish to a queue that takes none.
 func (h *host) publishRefused() Outcome {
-	if h.gone || h.sealed {
+	if h.gone {
 		return Gone
 	}
 	return Refused

@@ -237,6 +237,11 @@ func (h *host) packCommand(e *replica.Entry, p *pack, o *op, behind bool) step {
 			return followup // a settlement that came before it may be among them
 		}
 		h.packBarrier(e, p, o)
+	case opUnseal:
+		if behind {
+			return followup // a batch begins with it
+		}
+		h.unseal(p)
 	default:
 		// What follows looks at the machine, and so waits until the entry is applied.
 		if behind {
@@ -245,6 +250,23 @@ func (h *host) packCommand(e *replica.Entry, p *pack, o *op, behind bool) step {
 		h.administer(o)
 	}
 	return next
+}
+
+// unseal takes a seal back: what came meanwhile is taken now, before all that
+// came later.
+func (h *host) unseal(p *pack) {
+	h.sealed = false
+	if len(h.parked) == 0 {
+		return
+	}
+	b, rest := batches.Get().(*batch), h.taken
+	b.ops = append(b.ops, rest.ops[h.nextOp]) // the unseal that is being packed
+	b.publish(h.parked)
+	b.ops = append(b.ops, rest.ops[h.nextOp+1:]...)
+	b.publishes = append(b.publishes, rest.publishes[h.nextPub:]...)
+	rest.recycle()
+	h.parked = nil
+	h.taken, h.nextOp, h.nextPub, p.from = b, 0, 0, b
 }
 
 // packBarrier puts a command into the entry that changes nothing, so that there
@@ -335,7 +357,11 @@ func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
 	invariant.Pass("queuehost", "publish packed")
 	if h.m == nil || h.refusal() != nil {
 		ps := h.taken.publishes[h.nextPub : h.nextPub+int(o.n)-h.packedOfRun]
-		settleAll(ps, h.publishRefused())
+		if h.m != nil && h.sealed {
+			h.parked = append(h.parked, ps...)
+		} else {
+			settleAll(ps, h.publishRefused())
+		}
 		h.nextPub += len(ps)
 		h.nextOp, h.packedOfRun, h.chunksOfBig = h.nextOp+1, 0, 0
 		return next
