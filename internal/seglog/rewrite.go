@@ -92,6 +92,9 @@ func (l *Log) chooseVictim(now int64) (victim *segment, ask []GroupID) {
 	for _, g := range l.list {
 		deaf := g.hit != "" || g.asked >= deafAfter
 		for _, p := range g.tail {
+			if p.seg.state == segActive {
+				break // all that comes behind is there, too
+			}
 			if slices.Contains(waiting, p.seg) {
 				if deaf {
 					p.seg.stuck = true
