@@ -113,13 +113,13 @@ func (s scenario) main(ctx context.Context, args []string, out io.Writer) error 
 	if err := set.parse(args); err != nil {
 		return err
 	}
+	if err := o.check(); err != nil {
+		return err
+	}
 	if o.help {
 		fmt.Fprintf(out, "%s: %s\n\n", s.name, s.what)
 		set.help(out)
 		return nil
-	}
-	if err := o.check(); err != nil {
-		return err
 	}
 	e := &env{o: o, out: out}
 	if !s.local {

@@ -42,7 +42,9 @@ func (e *env) runRecovery(ctx context.Context) (*Report, error) {
 		s := newSender(e, l, i, route{"", top.queues[i%len(top.queues)]}, 0)
 		sending.Go(func() { _ = s.run(ctx) }) // it ends with the broker
 	}
-	begun := time.Now()
+	m := newMeter(o.pids, o.beside)
+	defer m.stop()
+	begun := m.read()
 	filled := make(chan struct{})
 	go func() {
 		defer close(filled)
@@ -58,7 +60,10 @@ func (e *env) runRecovery(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	confirmed, _, _ := l.state()
-	r.figure("fill_rate", float64(confirmed)/time.Since(begun).Seconds(), "confirmed messages a second before the kill")
+	full := m.read()
+	r.figure("fill_rate", float64(confirmed)/full.at.Sub(begun.at).Seconds(), "confirmed messages a second before the kill")
+	costs := m.costs(begun, full, confirmed) // whose processes come later is not known
+	r.Costs = &costs
 	killed := time.Now()
 	if err := kill(o.pids); err != nil {
 		return nil, err
