@@ -39,6 +39,15 @@ recovery: build ## a million messages on disk, kill -9: the first delivery
 churn: build ## a million requeues of one message, consumers coming and going: the disk in use
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash churn
 
+bench: ## the scenarios against this tree; BENCH='-only latency -rounds 5' narrows them
+	$(GO) run ./bench/run $(BENCH) holdfast
+
+bench-compare: ## this tree beside a PEER: rabbitmq (the default), echo, holdfast@COMMIT
+	$(GO) run ./bench/compare $(BENCH) $(PEER) holdfast
+
+bench-rabbitmq: ## install Debian's RabbitMQ to compare with, without its service
+	bench/install-rabbitmq
+
 generate: ## generated source and pages
 	$(GO) generate ./...
 

@@ -1,0 +1,207 @@
+package harness
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"holdfast/test/rig"
+)
+
+// Kind is a broker that can be started as often as wanted.
+type Kind struct {
+	Name   string // what the table calls it
+	Commit string // of Holdfast, "" otherwise
+	Sync   string // when a confirm is given
+	start  func(ctx context.Context, dir string) (*instance, error)
+}
+
+// instance is a broker that runs.
+type instance struct {
+	url      string
+	pids     []int
+	data     string // folder on the disk that the broker writes to, "" if unknown
+	ended    <-chan struct{}
+	relaunch func() error
+	stop     func() error
+}
+
+const (
+	syncHoldfast = "a persistent message is confirmed after fdatasync"
+	syncRabbit   = "a persistent message is confirmed after fsync"
+)
+
+// ParseKind reads what the command line calls a broker.
+//
+//	holdfast            this tree, built now (or what HOLDFAST_BINARY names)
+//	holdfast@COMMIT     another commit, built now
+//	holdfast=PATH       a binary
+//	rabbitmq            the package rabbitmq-server
+//	echo                the echo server of holdfast perf: the floor
+//	HOST:PORT[#PID,...] a broker that runs already; with its pids, costs are measured
+func ParseKind(ctx context.Context, text, tools, perf string) (*Kind, error) {
+	name, rest, _ := strings.Cut(text, "=")
+	if commit, is := strings.CutPrefix(text, "holdfast@"); is {
+		binary, full, err := buildCommit(ctx, commit, tools)
+		return holdfast(text, full, binary), err
+	}
+	switch {
+	case text == "holdfast":
+		if os.Getenv(rig.BinaryEnv) != "" {
+			return holdfast(text, versionOf(perf), perf), nil
+		}
+		return holdfast(text, headCommit(), perf), nil
+	case name == "holdfast" && rest != "":
+		path, err := filepath.Abs(rest)
+		if err == nil {
+			_, err = os.Stat(path)
+		}
+		return holdfast(text, versionOf(path), path), err
+	case text == "rabbitmq":
+		server, err := findRabbitMQ()
+		k := &Kind{Name: text, Sync: syncRabbit}
+		k.start = func(ctx context.Context, dir string) (*instance, error) { return startRabbitMQ(ctx, server, dir) }
+		return k, err
+	case text == "echo":
+		k := &Kind{Name: text, Commit: headCommit(), Sync: "nothing is stored"}
+		k.start = func(ctx context.Context, dir string) (*instance, error) { return startEcho(ctx, perf) }
+		return k, nil
+	case strings.Contains(text, ":"):
+		return external(text)
+	}
+	return nil, fmt.Errorf("%q is no broker: holdfast, holdfast@COMMIT, holdfast=PATH, rabbitmq, echo or HOST:PORT[#PID]", text)
+}
+
+func versionOf(binary string) string {
+	out, err := exec.Command(binary, "version").Output()
+	if err != nil {
+		return "unknown"
+	}
+	f := strings.Fields(string(out))
+	if len(f) < 2 {
+		return "unknown"
+	}
+	return f[1]
+}
+
+func holdfast(name, commit, binary string) *Kind {
+	k := &Kind{Name: name, Commit: commit, Sync: syncHoldfast}
+	k.start = func(_ context.Context, dir string) (*instance, error) {
+		b, err := rig.New(binary, dir)
+		if err != nil {
+			return nil, err
+		}
+		if err := b.Start(); err != nil {
+			return nil, err
+		}
+		return &instance{
+			url: "amqp://" + b.Addr, pids: []int{b.Pid()}, data: dir, ended: b.Ended(), relaunch: b.Launch, stop: b.Kill,
+		}, nil
+	}
+	return k
+}
+
+// external is a broker that somebody else runs.
+func external(text string) (*Kind, error) {
+	addr, list, _ := strings.Cut(text, "#")
+	i := instance{url: addr, stop: func() error { return nil }}
+	if !strings.Contains(addr, "://") {
+		i.url = "amqp://" + addr
+	}
+	if list != "" {
+		for p := range strings.SplitSeq(list, ",") {
+			pid, err := strconv.Atoi(p)
+			if err != nil {
+				return nil, fmt.Errorf("%q is not a pid", p)
+			}
+			i.pids = append(i.pids, pid)
+		}
+	}
+	shown := addr
+	if at := strings.LastIndexByte(addr, '@'); at >= 0 {
+		shown = addr[at+1:] // not the password
+	}
+	return &Kind{
+		Name: shown, Sync: "unknown",
+		start: func(context.Context, string) (*instance, error) { copied := i; return &copied, nil },
+	}, nil
+}
+
+// child is a process that the harness started.
+type child struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// spawn starts a process that is not hit by the terminal's interrupt, so that
+// the harness can end it in order.
+func spawn(cmd *exec.Cmd) (*child, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &child{cmd, make(chan struct{})}
+	go func() { _ = cmd.Wait(); close(c.done) }()
+	return c, nil
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// end sends a signal, waits, and kills what is still there.
+func (c *child) end(signal syscall.Signal, wait time.Duration) {
+	_ = c.cmd.Process.Signal(signal)
+	select {
+	case <-c.done:
+	case <-time.After(wait):
+		_ = c.cmd.Process.Kill()
+		<-c.done
+	}
+}
+
+// startEcho runs the echo server and reads where it listens.
+func startEcho(_ context.Context, perf string) (*instance, error) {
+	cmd := exec.Command(perf, "perf", "echo", "--listen", "127.0.0.1:0")
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	cmd.Stdout, cmd.Stderr = w, os.Stderr
+	c, err := spawn(cmd)
+	w.Close()
+	if err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(r).ReadString('\n')
+	f := strings.Fields(line)
+	if err != nil || len(f) == 0 {
+		c.end(syscall.SIGKILL, time.Second)
+		return nil, fmt.Errorf("the echo server said %q: %w", line, err)
+	}
+	return &instance{
+		url: "amqp://" + strings.TrimSuffix(f[len(f)-1], "."), pids: []int{c.pid()},
+		stop: func() error { c.end(syscall.SIGTERM, 5*time.Second); return nil },
+	}, nil
+}
+
+// freePorts are n ports of loopback that nobody has.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
