@@ -3,11 +3,13 @@
 GO ?= go
 BINARY ?= bin/holdfast
 ROUNDS ?= 100
+BENCH ?=
+PEER ?= rabbitmq
 
-.PHONY: help build vet test race interop crash crash-short space recovery churn generate clean
+.PHONY: help build vet test race interop crash crash-short space recovery churn bench bench-compare bench-rabbitmq generate clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
 
 build: ## the binary, bin/holdfast
 	CGO_ENABLED=0 $(GO) build -o $(BINARY) ./cmd/holdfast
