@@ -223,19 +223,17 @@ func publish(p *Publisher, exchange, key string, properties wire.Properties, bod
 func (c *client) send(exchange, key, body string) int {
 	c.t.Helper()
 	p := c.Publisher()
-	for {
-		t := newTickets(1)
-		n, err := publish(p, exchange, key, wire.NewProperties(wire.PropertySet{DeliveryMode: 2}), body, t, 1)
-		ok(c.t, "publish", err)
-		t.mu.Lock()
-		t.want = n
-		t.mu.Unlock()
-		p.Flush()
-		if n > 0 {
-			wait(c.t, t.done)
-		}
-		return n
+	t := newTickets(1)
+	n, err := publish(p, exchange, key, wire.NewProperties(wire.PropertySet{DeliveryMode: 2}), body, t, 1)
+	ok(c.t, "publish", err)
+	t.mu.Lock()
+	t.want = n
+	t.mu.Unlock()
+	p.Flush()
+	if n > 0 {
+		wait(c.t, t.done)
 	}
+	return n
 }
 
 // receiver is a session's consumer that keeps what it gets.

@@ -3,7 +3,6 @@ package session
 import (
 	"crypto/rand"
 	"encoding/base64"
-	"time"
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/broker"
@@ -288,6 +287,3 @@ func (ch *channel) requeueWritten() {
 		ch.flow.serve()
 	}
 }
-
-// consumerWait bounds what a worker waits for an answer that cannot fail.
-const consumerWait = 15 * time.Second

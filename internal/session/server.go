@@ -229,13 +229,13 @@ func (s *Server) Counters() Counters {
 	return n
 }
 
-// serverProperties are what connection.start tells: RabbitMQ's names, and the
-// capabilities that its clients look for.
 // compatibleVersion is the version of RabbitMQ whose habits clients may count
 // on. Clients decide by product and version how prefetch works and which
 // extensions there are (docs/decisions, 6); platform says who is speaking.
 const compatibleVersion = "3.13.7"
 
+// serverProperties are what connection.start tells: RabbitMQ's names, and the
+// capabilities that its clients look for.
 func serverProperties(version, cluster string) wire.Table {
 	if version == "" {
 		version = "0.0.0"

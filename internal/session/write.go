@@ -18,9 +18,6 @@ const (
 	// copySize is the largest piece of a body that is copied into the buffer;
 	// larger ones go to the socket from where they lie.
 	copySize = 16 << 10
-	// turnSize is how much of a body is written before other channels have
-	// their turn.
-	turnSize = 256 << 10
 )
 
 // writeBuffers lends buffers to writers that have something to write, so that
@@ -50,8 +47,8 @@ type writer struct {
 	basicRet wire.BasicReturn
 }
 
-// tail is a body of which only a part has been written. Other frames of its
-// channel wait behind it; those of other channels do not.
+// tail is a body of which only a part has been written: a chunk at a time. Other
+// frames of its channel wait behind it; those of other channels do not.
 type tail struct {
 	ch      *channel
 	answer  int // what it counts as among the answers
