@@ -227,8 +227,12 @@ func adminProperties(m map[string]any) (wire.Properties, error) {
 	return p, nil
 }
 
-// AdminGet fetches up to n messages. With requeue they go back afterwards,
-// marked as redelivered; else they are gone.
+// mostFetched is how many bytes of bodies an operator fetches at once; a message
+// more may come on top.
+const mostFetched = 16 << 20
+
+// AdminGet fetches up to n messages, fewer if they are large. With requeue they
+// go back afterwards, marked as redelivered; else they are gone.
 func (b *Broker) AdminGet(vhost, name string, n int, requeue bool) ([]AdminMessage, error) {
 	q, h, err := b.servingQueue(vhost, name)
 	if err != nil {
@@ -244,7 +248,7 @@ func (b *Broker) AdminGet(vhost, name string, n int, requeue bool) ([]AdminMessa
 	}
 	came := make(chan got, 1)
 	list := []AdminMessage{}
-	for len(list) < n {
+	for bytes := 0; len(list) < n && bytes < mostFetched; {
 		ok, err := b.fetch(h, id, false, func(d Delivery, left uint64) { came <- got{d, left} })
 		if err != nil {
 			return list, adminError(b.clientError(err, "get", amqperr.Queue, vhost, q.Name))
@@ -259,6 +263,7 @@ func (b *Broker) AdminGet(vhost, name string, n int, requeue bool) ([]AdminMessa
 		}
 		m.Remaining = g.left
 		list = append(list, m)
+		bytes += len(m.Body)
 		if !requeue {
 			h.Settle(id, []Range{{First: g.d.ID, Last: g.d.ID}}, queue.Ack)
 		}

@@ -150,6 +150,24 @@ func TestAdminMessages(t *testing.T) {
 	}
 }
 
+// However many messages an operator asks for, only so many bytes are fetched.
+func TestAdminGetIsBounded(t *testing.T) {
+	r := newRig(t)
+	if err := r.AdminDeclareQueue(AdminQueue{VHost: vhost, Name: "q"}); err != nil {
+		t.Fatal(err)
+	}
+	body := make([]byte, mostFetched/2+1)
+	for range 4 {
+		if n, err := r.AdminPublish(AdminPublish{VHost: vhost, RoutingKey: "q", Body: body}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	got, err := r.AdminGet(vhost, "q", 10, true)
+	if err != nil || len(got) != 2 || len(got[1].Body) != len(body) || got[1].Remaining != 2 {
+		t.Errorf("%d messages, %v", len(got), err)
+	}
+}
+
 // What no client could say or read is refused to operators as well.
 func TestAdminNonsense(t *testing.T) {
 	r := newRig(t)
