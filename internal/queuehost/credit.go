@@ -47,13 +47,20 @@ func newCreditPool(perConnection, node int64) *creditPool {
 }
 
 // Enough reports whether Wait would return at once.
-func (c *Credit) Enough() bool {
+func (c *Credit) Enough() bool { return !c.spent() && c.inbox.Load() < inboxLimit }
+
+// spent reports whether all credit is charged.
+func (c *Credit) spent() bool {
 	limit := c.pool.perConnection
 	if c.pool.used.Load() >= c.pool.node {
 		limit = min(limit, shareUnderPressure)
 	}
-	return c.used.Load() < limit && c.inbox.Load() < inboxLimit
+	return c.used.Load() >= limit
 }
+
+// outOfCredit reports whether the publisher's connection waits until the disk
+// has something of its own.
+func (p *Publish) outOfCredit() bool { return p.Credit != nil && p.Credit.spent() }
 
 // InFlight returns the bytes charged and not given back.
 func (c *Credit) InFlight() int64 { return c.used.Load() }

@@ -129,6 +129,21 @@ func TestCreditIsGivenBackWhenOnDisk(t *testing.T) {
 	want(t, "in flight", []int64{c.InFlight(), c.inbox.Load()}, []int64{0, 0})
 }
 
+// Nobody waits for a publish without a ticket; its connection does when it is out
+// of credit, and must not wait for a sync that somebody else asks for.
+func TestOutOfCreditAsksForASync(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)}, func(_ *replicaOptions, o *Options) { o.ConnectionCredit = 1000 })
+	c := r.reg.NewCredit()
+	put := func(n int) {
+		r.queue(7).Publish([]Publish{{Message: text(string(make([]byte, n))), Persistent: true, Credit: c}})
+		r.step()
+	}
+	put(100)
+	want(t, "syncs asked for", r.log.syncs, 0)
+	put(1000)
+	want(t, "syncs asked for without credit", r.log.syncs, 1)
+}
+
 func TestWindow(t *testing.T) {
 	w := Window{Size: 10}
 	var grants []uint32

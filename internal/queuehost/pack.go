@@ -402,7 +402,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int) {
 			break
 		}
 		h.keep(e, n, m.Message.Head, r.inLog)
-		if r.inLog && m.Ticket != nil && persistent {
+		if r.inLog && (m.Ticket != nil && persistent || m.outOfCredit()) {
 			e.Sync = true
 		}
 		bytes += len(m.Message.Head)
@@ -477,7 +477,7 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish) bool {
 		n++
 	}
 	h.keep(e, h.numberAfter(p), m.Message.Head, inLog)
-	if persistent && m.Ticket != nil {
+	if persistent && m.Ticket != nil || inLog && m.outOfCredit() {
 		e.Sync = true
 	}
 	p.cmds = append(p.cmds, queue.Command{
