@@ -11,8 +11,12 @@ import (
 	"holdfast/internal/wire"
 )
 
-// maxTxBytes is how many bytes of messages an uncommitted transaction holds.
-const maxTxBytes = 256 << 20
+// maxTxBytes is how many bytes of messages an uncommitted transaction holds, with
+// txOverhead for each message.
+const (
+	maxTxBytes = 256 << 20
+	txOverhead = 256
+)
 
 // tx is what a transactional channel has collected since the last commit.
 // Publishes are not seen by anybody before it, acknowledgements have no effect.
@@ -37,7 +41,7 @@ type txAck struct {
 }
 
 func (t *tx) publish(p txPublish) *amqperr.Error {
-	t.bytes += p.message.Size() + len(p.whole)
+	t.bytes += p.message.Size() + len(p.whole) + txOverhead
 	if t.bytes > maxTxBytes {
 		return amqperr.Overloaded("a transaction holds too many bytes of messages")
 	}
