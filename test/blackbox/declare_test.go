@@ -62,6 +62,13 @@ func TestTopologyFaults(t *testing.T) {
 			_, err := ch.QueueDeclarePassive(name(t), true, false, false, false, nil)
 			return err
 		}, 404},
+		{"passive queue without a name", func(ch *amqp.Channel) error {
+			if _, err := ch.QueueDeclarePassive(q, false, true, false, false, nil); err != nil {
+				return err
+			}
+			_, err := ch.QueueDeclarePassive("", true, false, false, false, nil)
+			return err
+		}, 404},
 		{"queue of the broker's names", func(ch *amqp.Channel) error {
 			_, err := ch.QueueDeclare("amq.mine", true, false, false, false, nil)
 			return err

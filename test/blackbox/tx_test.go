@@ -29,6 +29,18 @@ func TestTxPublish(t *testing.T) {
 	equal(t, "order", string(get(t, other, q, true).Body), "1")
 }
 
+// Keys in a BCC header hold for what is published in a transaction.
+func TestTxBCC(t *testing.T) {
+	t.Parallel()
+	ch := open(t)
+	q, hidden := queue(t, ch), queue(t, ch)
+	ok(t, ch.Tx())
+	ok(t, ch.Publish("", q, false, false, amqp.Publishing{Headers: amqp.Table{"BCC": []any{hidden}}}))
+	ok(t, ch.TxCommit())
+	equal(t, "in the queue", depth(t, ch, q), 1)
+	equal(t, "in the hidden queue", depth(t, ch, hidden), 1)
+}
+
 // R38: acks in a transaction count at the commit.
 func TestTxAck(t *testing.T) {
 	t.Parallel()
