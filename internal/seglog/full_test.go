@@ -1,6 +1,7 @@
 package seglog
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -83,5 +84,57 @@ func TestCheckpointOnAFullDisk(t *testing.T) {
 	}
 	if free, _ := r.fs.Usage("log"); vfs.IsSpace(r.fatal) || free.Free == 0 {
 		t.Fatalf("nothing came back: %+v", r.l.Stats())
+	}
+}
+
+// TestStartsOnAFullDisk: every start begins a segment, and there is no room for one. The log starts all the same, again and again,
+// and when consumers drain it the space comes back.
+func TestStartsOnAFullDisk(t *testing.T) {
+	r := newRig(t)
+	r.o.SegmentMin, r.o.SegmentMax = 256<<10, 256<<10
+	r.start()
+	index := uint64(0)
+	put := func() {
+		index++
+		r.append(entryRecord(2, index, index, 1, 6000))
+	}
+	put()
+	r.keep()
+	r.fs.SetCapacity(r.fs.Used() + 3*256<<10 - 8<<10)
+	full := func() bool { return len(r.alarm) > 0 && r.alarm[len(r.alarm)-1] == fmt.Sprint(AlarmSpace, " true") }
+	for !full() {
+		put()
+		r.keep()
+	}
+	snapshots := map[GroupID]uint64{2: index}
+	rest := func(rounds int) {
+		for range rounds {
+			r.clk.Advance(500e6)
+			r.keep()
+			for g := range r.asked {
+				delete(r.asked, g)
+				r.append(snapshotRecord(g, snapshots[g]))
+			}
+		}
+	}
+	for start := range 20 {
+		r.fs = r.fs.KillClone()
+		r.mustOpen()
+		r.l.SetLive(2, []Range{{1, index}})
+		r.l.begin()
+		snapshots[1]++
+		r.append(entryRecord(1, snapshots[1], 0, 0, 0)) // as a node says that it is there
+		if !full() {
+			t.Fatalf("start %d: no alarm: %v", start, r.alarm)
+		}
+		if start%4 == 3 {
+			rest(10) // some live for a few seconds
+		}
+	}
+	r.append(snapshotRecord(2, index))
+	r.l.Release(2, index, []Range{{1, index}})
+	rest(200)
+	if full() || r.fatal != nil {
+		t.Fatalf("drained, and still %v, %v: %+v", r.alarm, r.fatal, r.l.Stats())
 	}
 }

@@ -165,7 +165,7 @@ func (l *Log) prepareStep() bool {
 		size = max(l.o.SegmentMin, alignPage64(l.need))
 	}
 	total, _, _, limit := l.spaceState()
-	enough := len(l.pool) >= l.want || len(l.pool) > 0 && total+size > limit && l.free >= uint64(size) // recycling will bring one
+	enough := l.fullSized() >= l.want || len(l.pool) > 0 && total+size > limit && l.free >= uint64(size) // recycling will bring one
 	if enough && !urgent {
 		l.setNoSpace("")
 		return false
@@ -175,6 +175,13 @@ func (l *Log) prepareStep() bool {
 	l.mu.Unlock()
 
 	file, err := l.makeSegment(id, size, urgent)
+	why := ""
+	if urgent && vfs.IsSpace(err) {
+		if less := l.emergencySize(size); less > 0 {
+			why, size = err.Error(), less
+			file, err = l.makeSegment(id, size, urgent)
+		}
+	}
 	l.mu.Lock()
 	if err != nil {
 		if vfs.IsSpace(err) {
@@ -195,13 +202,45 @@ func (l *Log) prepareStep() bool {
 	}
 	l.pool = append(l.pool, &segment{id: id, file: file, size: size})
 	l.space.Broadcast()
-	if len(l.pool) > 1 || l.noSpace == "" {
+	switch {
+	case why != "":
+		l.setNoSpace(why)
+	case len(l.pool) > 1 || l.noSpace == "":
 		l.setNoSpace("")
-	} else {
+	default:
 		l.mu.Unlock()
 	}
 	l.checkFree() // a fast writer makes many segments between two slow looks
 	return true
+}
+
+// fullSized counts the free segments that were not made in an emergency.
+func (l *Log) fullSized() int {
+	n := 0
+	for _, s := range l.pool {
+		if s.size >= l.o.SegmentMin {
+			n++
+		}
+	}
+	return n
+}
+
+// emergencySize is how large a segment is made for a frame that waits when there is no room for one of this size: half of
+// what is left. Every start begins a segment, so a full disk has to carry many of them until consumers have drained it. 0: there
+// is no room for that either.
+func (l *Log) emergencySize(size int64) int64 {
+	u, err := l.fs.Usage(l.dir)
+	if err != nil {
+		return 0
+	}
+	l.mu.Lock()
+	least := max(alignPage64(l.need), l.o.SegmentMin/16)
+	l.mu.Unlock()
+	less := max(int64(u.Free/2)&^(pageSize-1), least)
+	if less >= size || uint64(less) > u.Free {
+		return 0
+	}
+	return less
 }
 
 // tooSmall takes a segment out of the pool to make room for one of this size, which a frame waits for and none of them has,
