@@ -150,19 +150,57 @@ func goSuite(name, module, version string) suite {
 				return nil, err
 			}
 			defer closeStandIn()
-			args := []string{"test", "-json", "-count=1", "-tags", "integration", "-timeout", (limit - time.Minute).String()}
-			if len(without) > 0 {
-				args = append(args, "-skip", "^("+strings.Join(slices.Sorted(maps.Keys(without)), "|")+")$")
+			test := func(args ...string) (map[string]result, error) {
+				args = append([]string{"test", "-json", "-count=1", "-tags", "integration", "-timeout", (limit - time.Minute).String()}, args...)
+				// What fails is counted; the command's own verdict says nothing more.
+				out, err := command(dir, src, []string{"AMQP_URL=" + b.url(true)}, "go", append(args, ".")...)
+				var exit *exec.ExitError
+				if err != nil && !errors.As(err, &exit) {
+					return nil, err
+				}
+				return goResults(out), nil
 			}
-			// What fails is counted; the command's own verdict says nothing more.
-			out, err := command(dir, src, []string{"AMQP_URL=" + b.url(true)}, "go", append(args, ".")...)
-			var exit *exec.ExitError
-			if err != nil && !errors.As(err, &exit) {
+			var skip []string
+			if len(without) > 0 {
+				skip = []string{"-skip", exactly(slices.Sorted(maps.Keys(without)))}
+			}
+			results, err := test(skip...)
+			if err != nil {
 				return nil, err
 			}
-			return goResults(out), nil
+			return again(name, results, test)
 		},
 	}
+}
+
+// exactly is the pattern of these tests alone.
+func exactly(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }
+
+// again gives the few tests that failed a second try, alone: some of both
+// suites race against a server of their own on a busy machine, and fail on any
+// broker then. What passes at the second try is named.
+func again(suite string, results map[string]result, test func(args ...string) (map[string]result, error)) (map[string]result, error) {
+	const few = 3
+	var failed []string
+	for _, name := range slices.Sorted(maps.Keys(results)) {
+		if top, _, sub := strings.Cut(name, "/"); results[name].outcome == fail && !sub {
+			failed = append(failed, top)
+		}
+	}
+	if len(failed) == 0 || len(failed) > few {
+		return results, nil
+	}
+	second, err := test("-run", exactly(failed))
+	if err != nil {
+		return nil, err
+	}
+	for name, r := range second {
+		if results[name].outcome == fail && r.outcome == pass {
+			fmt.Printf("%s: %s passed at the second try; at the first: %s\n", suite, name, results[name].why)
+		}
+		results[name] = r
+	}
+	return results, nil
 }
 
 // goResults reads what go test -json prints. A test that began and never ended
