@@ -12,6 +12,7 @@ const (
 	spaceBody     = 100
 	spacePrefetch = 2000
 	idleWait      = 60 * time.Second
+	besides       = 1 << 20 // checkpoints and other small files beside the segments
 )
 
 // runSpace holds the first message while n pass, and watches the disk: at most
@@ -88,7 +89,7 @@ func runSpace(o options) error {
 		if err != nil {
 			return err
 		}
-		if usage.total <= 6*usage.segment {
+		if usage.total <= 6*usage.segment+besides {
 			fmt.Printf("space: drained, %s on the disk after %.1f s\n", usage, time.Since(drained).Seconds())
 			break
 		}
@@ -155,7 +156,7 @@ func (w *watch) look(live int64) error {
 	if u.total > w.most.total {
 		w.most = u
 	}
-	if bound := 2*live + 6*u.segment; u.total > bound {
+	if bound := 2*live + 6*u.segment + besides; u.total > bound {
 		return fmt.Errorf("%s on the disk, and only %d KiB live: over the bound of %d MiB", u, live>>10, bound>>20)
 	}
 	return nil
