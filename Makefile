@@ -6,7 +6,7 @@ ROUNDS ?= 100
 BENCH ?=
 PEER ?= rabbitmq
 
-.PHONY: help build vet test race interop crash crash-short space recovery churn bench bench-compare bench-rabbitmq generate clean
+.PHONY: help build vet test race interop crash crash-short space recovery churn bench bench-compare bench-rabbitmq power generate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -31,6 +31,9 @@ crash: build ## kill -9 under load, ROUNDS times
 
 crash-short: build ## a few rounds of it
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash rounds -n 10
+
+power: ## the power cut at each of the first thousand calls of the disk, on the whole broker
+	$(GO) test ./internal/node -run 'TestPowerCutAtEveryCall' -v -timeout 30m -args -power.calls 1000
 
 space: build ## one message held while ten million pass: the disk in use
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash space

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -159,6 +160,62 @@ func (h *history) check(t *testing.T, n *Node) {
 	}
 }
 
+// untilCut keeps a node busy until the power goes, which ready arranges, and
+// leaves the place with what is then on the disk.
+func (h *history) untilCut(t *testing.T, p *place, n *Node, ready func()) {
+	t.Helper()
+	c, err := amqp.Dial(n.Report().URLs[0])
+	if err == nil {
+		h.ch, err = c.Channel()
+	}
+	if err == nil {
+		err = h.ch.Confirm(false)
+	}
+	if ready(); err == nil {
+		for !p.disk.Crashed() && err == nil {
+			err = h.step()
+		}
+	}
+	if !p.disk.Crashed() {
+		t.Fatal(err)
+	}
+	p.disk = p.disk.CrashClone(h.rng)
+	n.Stop() // of the node that lost its disk: it may only complain
+	if c != nil {
+		c.Close()
+	}
+}
+
+var everyCall = flag.Int("power.calls", 60, "TestPowerCutAtEveryCall: how many calls of the disk, from the first of a new folder on")
+
+// The power goes at the first call of the disk in a new folder, at the second, and
+// so on: while the node starts for the first time, and then under load. R18, R34, R248
+func TestPowerCutAtEveryCall(t *testing.T) {
+	for call := 1; call <= *everyCall && !t.Failed(); call++ {
+		p := newPlace(t)
+		h := &history{rng: rand.New(rand.NewPCG(uint64(call), 11)), queues: map[string]*queueHistory{}}
+		p.disk.CrashAt(call)
+		if n, err := p.start(); err == nil {
+			h.untilCut(t, &p, n, func() {})
+		} else if p.disk.Crashed() {
+			p.disk = p.disk.CrashClone(h.rng)
+		} else {
+			t.Fatal(err)
+		}
+		n, err := p.start()
+		if err != nil {
+			t.Fatalf("call %d: %v", call, err)
+		}
+		h.check(t, n)
+		if err := n.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if t.Failed() {
+			t.Logf("the power went at call %d", call)
+		}
+	}
+}
+
 // The power goes at any call of the disk, again and again on the same folder:
 // what clients were told holds. R18, R34, R246, R248
 func TestPowerCutAnywhere(t *testing.T) {
@@ -173,28 +230,7 @@ func TestPowerCutAnywhere(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c, err := amqp.Dial(n.Report().URLs[0])
-				if err != nil {
-					t.Fatal(err)
-				}
-				if h.ch, err = c.Channel(); err != nil {
-					t.Fatal(err)
-				}
-				if err := h.ch.Confirm(false); err != nil {
-					t.Fatal(err)
-				}
-				p.disk.CrashAt(p.disk.Calls() + 1 + rng.IntN(400))
-				for !p.disk.Crashed() {
-					if err := h.step(); err != nil {
-						if !p.disk.Crashed() {
-							t.Fatal(err)
-						}
-						break
-					}
-				}
-				p.disk = p.disk.CrashClone(rng)
-				n.Stop() // of the node that lost its disk: it may only complain
-				c.Close()
+				h.untilCut(t, &p, n, func() { p.disk.CrashAt(p.disk.Calls() + 1 + rng.IntN(400)) })
 
 				n, err = p.start()
 				if err != nil {
