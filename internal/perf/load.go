@@ -166,7 +166,7 @@ func (e *env) expected(f *fleet) uint64 {
 	for _, p := range f.producers {
 		n += p.sent.Load()
 	}
-	if e.o.exchange != "" && e.o.kind == "fanout" {
+	if e.o.exchange != "" && (e.o.kind == "fanout" || e.o.key != "") { // every queue gets every message
 		n *= uint64(len(e.o.queues()))
 	}
 	return n
