@@ -446,3 +446,36 @@ func TestOddNames(t *testing.T) {
 		equal(t, "key", d.RoutingKey, odd)
 	}
 }
+
+// R42: a channel's number is free for use at once after a fault, every time,
+// whatever kind of method was at fault.
+func TestReopenAfterFault(t *testing.T) {
+	t.Parallel()
+	setup := open(t)
+	taken := queue(t, setup)
+	must(setup.Consume(taken, "", false, true, false, false, nil))(t)
+	faulty := map[string][]any{
+		"consume": {raw.BasicConsume, uint16(0), taken, "", raw.Bits{false, true, false, false}, raw.Table{}},
+		"bind":    {raw.QueueBind, uint16(0), name(t), "amq.direct", "k", raw.Bits{false}, raw.Table{}},
+		"get":     {raw.BasicGet, uint16(0), name(t), raw.Bits{true}},
+		"ack":     {raw.BasicAck, uint64(99), raw.Bits{false}},
+	}
+	for what, send := range faulty {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := frames(t)
+			q := privateQueue(t, s)
+			for i := range 300 {
+				must(s.Call(1, raw.BasicConsume, raw.BasicConsumeOk, uint16(0), q, "tag", raw.Bits{false, true, false, false}, raw.Table{}))(t)
+				ok(t, s.Send(1, send[0].(raw.ID), send[1:]...))
+				if _, err := s.Expect(1, raw.ChannelClose); err != nil {
+					t.Fatalf("round %d: %v", i, err)
+				}
+				ok(t, s.Send(1, raw.ChannelCloseOk))
+				if err := s.OpenChannel(1); err != nil {
+					t.Fatalf("round %d: %v", i, err)
+				}
+			}
+		})
+	}
+}
