@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -50,13 +52,25 @@ func New(binary, dir string, extra ...string) (*Broker, error) {
 	}, nil
 }
 
+// ports are those given out by this process.
+var ports sync.Map
+
+// freeAddr is an address nobody listens on. Its port is below those that the
+// system gives to outgoing connections: one of these could otherwise take it
+// while the broker is down.
 func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	for range 1000 {
+		port := 20_000 + rand.IntN(12_000)
+		if _, taken := ports.LoadOrStore(port, true); taken {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		return l.Addr().String(), l.Close()
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", errors.New("no free port on loopback")
 }
 
 // URL is where clients connect, as guest to vhost "/".
