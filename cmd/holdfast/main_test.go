@@ -51,6 +51,11 @@ func TestCommandLine(t *testing.T) {
 		{"ctl list_queus", ctl.ExitUsage, "", `did you mean "list_queues"?`},
 		{"ctl list_queues nosuch", ctl.ExitUsage, "", "not supported"},
 		{"dump --data " + empty, 1, "", "there is no log"},
+		{"perf --help", 0, "Scenarios:", ""},
+		{"perf audit --help", 0, "--drop-consumers", ""},
+		{"perf --nosuch", ctl.ExitUsage, "", "unknown option --nosuch"},
+		{"perf nosuch", ctl.ExitUsage, "", "no scenario is called"},
+		{"perf -h 127.0.0.1:1", 1, "", "refused"},
 		{"dump --group 3", ctl.ExitUsage, "", "--salvage"},
 	} {
 		out, errs, code := command(strings.Fields(c.args)...)
