@@ -13,7 +13,7 @@ func (c *Conn) Bind(r Bind) *amqperr.Error {
 	if err != nil {
 		return err
 	}
-	if v := c.b.view(); v.HasBinding(&bd) { // and so both its ends are there
+	if v := c.b.view(); v.HasBinding(&bd) && (c.b.settled() || !c.b.bindingDurable(bd)) { // and so both its ends are there
 		if bd.Kind == catalog.KindExchange {
 			return nil
 		}
@@ -30,10 +30,11 @@ func (c *Conn) Unbind(r Bind) *amqperr.Error {
 	if err != nil {
 		return err
 	}
-	if !c.b.view().HasBinding(&bd) {
+	bound := c.b.view().HasBinding(&bd)
+	if !bound && c.b.settled() {
 		return nil
 	}
-	_, e := c.b.propose(catalog.Unbind(bd, c.id), c.b.bindingDurable(bd))
+	_, e := c.b.propose(catalog.Unbind(bd, c.id), !bound || c.b.bindingDurable(bd))
 	return c.b.clientError(e, "unbind", bindingKind(r), c.vhost, bd.Destination)
 }
 

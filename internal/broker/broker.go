@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdfast/internal/amqperr"
@@ -43,6 +44,7 @@ type Options struct {
 type Broker struct {
 	catalog     *catalog.Machine
 	commands    Proposer
+	unstable    atomic.Int64 // commands that somebody waits for and that are not on disk
 	queues      *queuehost.Registry
 	auth        *auth.Authenticator
 	settings    *config.Settings
@@ -166,9 +168,27 @@ func await[T any](b *Broker, start func(done func(T, error))) (T, error) {
 	}
 }
 
+// submit puts a command of the catalog in order.
+func (b *Broker) submit(cmd []byte, waitStable bool, done func(any, error)) {
+	if !waitStable {
+		b.commands.Propose(cmd, false, done)
+		return
+	}
+	b.unstable.Add(1)
+	b.commands.Propose(cmd, true, func(result any, err error) {
+		b.unstable.Add(-1)
+		done(result, err)
+	})
+}
+
+// settled reports whether what the view shows is on disk. If not, a client that
+// finds its wish fulfilled already must wait for whoever wished it first: its
+// answer is a promise, too.
+func (b *Broker) settled() bool { return b.unstable.Load() == 0 }
+
 // propose has the catalog carry out a command and waits for the answer.
 func (b *Broker) propose(cmd []byte, waitStable bool) (*catalog.Result, error) {
-	result, err := await(b, func(done func(any, error)) { b.commands.Propose(cmd, waitStable, done) })
+	result, err := await(b, func(done func(any, error)) { b.submit(cmd, waitStable, done) })
 	if err != nil {
 		return nil, err
 	}

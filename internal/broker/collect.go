@@ -14,7 +14,7 @@ import (
 // are dropped, or with the error. It waits for nothing, so that the queues go
 // even when whoever asked has stopped waiting.
 func (b *Broker) remove(cmd []byte, waitStable bool, done func(*catalog.Result, error)) {
-	b.commands.Propose(cmd, waitStable, func(result any, err error) {
+	b.submit(cmd, waitStable, func(result any, err error) {
 		// On the catalog's worker: there may be very many queues, so not here.
 		go func() {
 			r, _ := result.(*catalog.Result)

@@ -34,7 +34,7 @@ func (c *Conn) DeclareExchange(r DeclareExchange) *amqperr.Error {
 		Args: r.Arguments, Conn: c.id, User: c.user.Name,
 	}
 	x, err := c.b.view().DeclaredExchange(&d)
-	if x != nil || err != nil {
+	if err != nil || x != nil && (!x.Durable || c.b.settled()) {
 		return err
 	}
 	// Permissions for what the exchange will do by itself are asked of whoever makes it.
@@ -65,9 +65,9 @@ func (c *Conn) DeleteExchange(r DeleteExchange) *amqperr.Error {
 		return err
 	}
 	x := c.b.view().Exchange(c.vhost, name)
-	if x == nil {
+	if x == nil && c.b.settled() {
 		return nil
 	}
-	_, err := c.b.propose(catalog.DeleteExchange(c.vhost, name, r.IfUnused), x.Durable)
+	_, err := c.b.propose(catalog.DeleteExchange(c.vhost, name, r.IfUnused), x == nil || x.Durable)
 	return c.b.clientError(err, "delete", amqperr.Exchange, c.vhost, name)
 }

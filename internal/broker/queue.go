@@ -173,7 +173,7 @@ func (b *Broker) proposeQueue(d catalog.QueueDecl) (*catalog.Queue, *queuehost.H
 		h *queuehost.Handle
 	}
 	m, err := await(b, func(done func(made, error)) {
-		b.commands.Propose(catalog.DeclareQueue(d), d.Durable && !d.Exclusive, func(result any, err error) {
+		b.submit(catalog.DeclareQueue(d), d.Durable && !d.Exclusive, func(result any, err error) {
 			if err != nil {
 				done(made{}, err)
 				return

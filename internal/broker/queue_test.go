@@ -267,6 +267,45 @@ func TestDurableQueueIsThereWhenItsDeclareIsOnDisk(t *testing.T) {
 	p.Flush()
 }
 
+// What somebody else is just making or removing is there, or gone, for others
+// who ask for the same when that is on disk.
+func TestTheSameWishWaitsForTheDisk(t *testing.T) {
+	r := newRig(t)
+	c, other := r.connect(), r.connect()
+	c.declare(DeclareQueue{Name: "q", Durable: true})
+	for _, w := range []struct {
+		name string
+		wish func(*client) *amqperr.Error
+	}{
+		{"declare", func(c *client) *amqperr.Error {
+			return c.DeclareExchange(DeclareExchange{Name: "x", Type: "direct", Durable: true})
+		}},
+		{"bind", func(c *client) *amqperr.Error { return c.Bind(Bind{Source: "x", Destination: "q", RoutingKey: "k"}) }},
+		{"unbind", func(c *client) *amqperr.Error { return c.Unbind(Bind{Source: "x", Destination: "q", RoutingKey: "k"}) }},
+		{"delete", func(c *client) *amqperr.Error { return c.DeleteExchange(DeleteExchange{Name: "x"}) }},
+	} {
+		before := r.commands
+		held := &heldCommands{before, make(chan struct{})}
+		r.commands = held
+		generation := r.view().Generation()
+		answers := make(chan *amqperr.Error, 2)
+		go func() { answers <- w.wish(c) }()
+		eventually(t, w.name+" is in the view", func() bool { return r.view().Generation() != generation })
+		go func() { answers <- w.wish(other) }()
+		eventually(t, w.name+" waits twice", func() bool { return r.unstable.Load() == 2 || len(answers) > 0 })
+		if len(answers) > 0 {
+			t.Errorf("%s was answered before it was on disk", w.name)
+		}
+		close(held.hold)
+		ok(t, w.name, <-answers)
+		ok(t, w.name, <-answers)
+		r.commands = before
+		if n := r.unstable.Load(); n != 0 {
+			t.Errorf("%s: %d commands are said to wait", w.name, n)
+		}
+	}
+}
+
 // An auto-delete queue goes with its last consumer, and only then. L25
 func TestAutoDelete(t *testing.T) {
 	r := newRig(t)
