@@ -21,10 +21,11 @@ type channel struct {
 	conn   *conn
 	number uint16
 
-	busy  atomic.Bool // a worker owns the channel; set by the reader, cleared by the worker
-	gone  atomic.Bool // no longer in the connection's table
-	dirty bool        // the reader's, not the owner's: in its list of channels to flush
-	ended bool        // closed or failed: nothing more is carried out
+	busy  atomic.Bool   // a worker owns the channel; set by the reader, cleared by the worker
+	given chan struct{} // the owner's: closed when the worker has given the channel back; nil before the first
+	gone  atomic.Bool   // no longer in the connection's table
+	dirty bool          // the reader's, not the owner's: in its list of channels to flush
+	ended bool          // closed or failed: nothing more is carried out
 
 	content   content // the publish whose content is coming in
 	publisher *broker.Publisher
@@ -84,17 +85,19 @@ func (ch *channel) receive(f wire.Frame) *amqperr.Error {
 // handOver starts a worker with a frame that has to wait.
 func (ch *channel) handOver(f wire.Frame) {
 	ch.flush()
+	ch.given = make(chan struct{})
 	ch.mu.Lock()
 	ch.keep(f)
 	ch.busy.Store(true)
 	ch.mu.Unlock()
 	ch.conn.workers.Add(1)
-	go ch.work()
+	go ch.work(ch.given)
 }
 
 // work carries out the backlog, then gives the channel back to the reader.
-func (ch *channel) work() {
+func (ch *channel) work(given chan<- struct{}) {
 	defer ch.conn.workers.Done()
+	defer close(given)
 	for {
 		f, ok := ch.next()
 		if !ok {
@@ -251,10 +254,15 @@ func (ch *channel) fail(err *amqperr.Error) {
 	ch.mu.Unlock()
 	ch.conn.log.Error("channel error", "channel", ch.number, "error", err.Text)
 	ch.conn.workers.Add(1)
+	given := ch.given
 	go func() {
 		defer ch.conn.workers.Done()
 		ch.letGo()
 		ch.awaitConfirms()
+		// A client that has been told may open the number again at once. That
+		// must meet the reader: in the backlog of a worker it would be taken for
+		// a frame of the channel that failed.
+		ch.conn.waitFor(given)
 		if !ch.tellFailed(err) { // the client was faster
 			ch.conn.forget(ch)
 			ch.conn.out.methodOn(itemLast, ch, ch.number, &wire.ChannelCloseOk{})
