@@ -176,7 +176,9 @@ func (b *Broker) submit(cmd []byte, waitStable bool, done func(any, error)) {
 	}
 	b.unstable.Add(1)
 	b.commands.Propose(cmd, true, func(result any, err error) {
-		b.unstable.Add(-1)
+		if !errors.Is(err, ErrOverdue) { // then nobody will hear of it any more
+			b.unstable.Add(-1)
+		}
 		done(result, err)
 	})
 }

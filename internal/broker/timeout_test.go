@@ -108,12 +108,16 @@ func TestDeletedIsCutOffBeforeTheDiskAnswers(t *testing.T) {
 		name string
 		who  *client
 		do   func() error
+		gone func() bool
 	}{
-		{"user", r.connectAs("ann"), func() error { return r.DeleteUser("ann") }},
-		{"vhost", r.connect(), func() error { return r.DeleteVHost(vhost) }},
+		{"user", r.connectAs("ann"), func() error { return r.DeleteUser("ann") },
+			func() bool { return r.view().User("ann") == nil }},
+		{"vhost", r.connect(), func() error { return r.DeleteVHost(vhost) },
+			func() bool { return r.view().VHost(vhost) == nil }},
 	} {
 		answer := make(chan error, 1)
 		go func() { answer <- c.do() }()
+		eventually(t, c.name+" is gone from the view", c.gone)
 		r.expire(hands)
 		if err := <-answer; err == nil {
 			t.Errorf("%s: deleted without the disk", c.name)
