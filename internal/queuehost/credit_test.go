@@ -72,6 +72,8 @@ func TestCreditUnderPressure(t *testing.T) {
 			cs[i] = &Credit{pool: p}
 			cs[i].charge(1 << 20)
 			cs[i].applied(1 << 20)
+		}
+		for i := range cs { // only now: before, there was credit for the first of them
 			go func() { let[i] = cs[i].Wait(nil) }()
 		}
 		fresh := &Credit{pool: p}
