@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,7 @@ func presetAudit(o *options) {
 // auditFlags are of the scenarios that check every message.
 func (o *options) auditFlags(s *flagSet) {
 	s.count("messages", "N", "messages, over all producers (audit 200k; recovery 300k confirmed ones before the kill)", &o.messages, 1)
-	s.count("x producers", "N", "producers, each publishing to one queue (audit 4, recovery 1)", &o.producers, 1)
+	s.count("x producers", "N", "producers, each with a queue of its own unless queues are named (audit 4, recovery 1)", &o.producers, 1)
 	s.count("y consumers", "N", "consumers (audit 4, recovery 1)", &o.consumers, 1)
 	o.queueFlags(s)
 	s.count("c confirm", "N", "most unconfirmed messages of a producer (audit 500, recovery 1000)", &o.confirm, 1)
@@ -334,12 +335,18 @@ func (e *env) receivers(ctx context.Context, l *ledger, queues []string) (all []
 	}
 }
 
-// auditQueues are the queues of a checked run: two if none are named.
+// auditQueues are the queues of a checked run. If none are named, every
+// producer has one, so that with as many consumers (the default) each queue has
+// one consumer, and two messages that change places show.
 func (o *options) auditQueues() []string {
-	if o.pattern == "" && len(o.queue) == 0 && o.producers > 1 {
-		return []string{o.id + ".0", o.id + ".1"}
+	if o.pattern != "" || len(o.queue) > 0 || o.producers < 2 {
+		return o.queues()
 	}
-	return o.queues()
+	var all []string
+	for i := range o.producers {
+		all = append(all, o.id+"."+strconv.Itoa(i))
+	}
+	return all
 }
 
 // runAudit sends numbered messages and checks what comes back.

@@ -3,14 +3,16 @@ package perf
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 )
 
-func presetBacklog(o *options) { o.messages, o.size, o.settle = 1000_000, 100, 2*time.Second }
+func presetBacklog(o *options) { o.fill, o.size, o.settle = []int{1000_000}, 100, 2*time.Second }
 
 // backlogFlags are of a queue that is filled and drained.
 func (o *options) backlogFlags(s *flagSet) {
-	s.count("messages", "N", "messages, over all producers (1M)", &o.messages, 1)
+	s.counts("messages", "N,...", "messages, over all producers; with several numbers, memory is read at each (1M)", &o.fill)
 	s.seconds("settle", "SECONDS", "rest before memory is read (2)", &o.settle)
 	s.count("x producers", "N", "producers (1)", &o.producers, 1)
 	s.count("y consumers", "N", "consumers that drain (1)", &o.consumers, 1)
@@ -19,17 +21,18 @@ func (o *options) backlogFlags(s *flagSet) {
 	s.seconds("ct confirm-timeout", "SECONDS", "how long to wait for the last confirms (30)", &o.confirmBy)
 	s.count("batch", "N", "most messages in one write (256, and 128 KiB)", &o.batch, 1)
 	o.consumeFlags(s)
+	o.metricsFlag(s)
 }
 
 // backlogWait bounds filling and draining.
 const backlogWait = 30 * time.Minute
 
-// runBacklog fills queues that nobody consumes, reads the broker's memory, and
-// drains them.
+// runBacklog fills queues that nobody consumes, reads the broker's memory at
+// each of the numbers, and drains them.
 func (e *env) runBacklog(ctx context.Context) (*Report, error) {
 	o := e.o
-	o.sends = (o.messages + o.producers - 1) / o.producers
-	total := uint64(o.sends * o.producers)
+	steps := slices.Clone(o.fill)
+	slices.Sort(steps)
 	m := newMeter(o.pids, o.beside)
 	defer m.stop()
 	top := o.topology()
@@ -40,44 +43,113 @@ func (e *env) runBacklog(ctx context.Context) (*Report, error) {
 	}
 	pause(ctx, min(time.Second, o.settle))
 	r := e.report()
-	f := newFleet(o)
-	if err := f.connect(ctx, top, o.producers); err != nil {
-		return nil, err
-	}
-	rec := newRecorder(f, o, e.out)
-	a := m.read()
-	f.send()
-	ctx, cancel := context.WithTimeout(ctx, backlogWait)
-	defer cancel()
-	e.follow(ctx, f, rec, backlogWait, true)
-	err := e.filled(ctx, f, top, total)
-	b := m.read()
-	rec.sample()
-	rec.report(r, b.at.Sub(a.at).Seconds())
-	r.Confirm = rec.confirm.Summary()
-	costs := m.costs(a, b, total)
-	r.Costs = &costs
-	f.halt()
-	if err == nil {
-		e.say("the queues hold %d messages", total)
-		pause(ctx, o.settle)
-		full := m.read()
-		if len(o.pids) > 0 {
-			per := func(a, b uint64) float64 { return (float64(b) - float64(a)) / float64(total) }
-			r.figure("anonymous_bytes_per_msg", per(a.anonymous, full.anonymous), "bytes of anonymous memory for each waiting message")
-			r.figure("resident_bytes_per_msg", per(a.resident, full.resident), "bytes of resident memory for each waiting message")
+	logged, err := e.synced(ctx)
+	r.failed(err)
+	b := &backlog{env: e, report: r, meter: m, top: top, none: m.read()}
+	for _, n := range steps {
+		if err = b.fill(ctx, n); err != nil {
+			break
 		}
-		err = e.drainBacklog(ctx, r, top, total, m)
 	}
-	f.close()
-	for _, err := range f.errors() {
-		r.failed(err)
+	b.sum(logged)
+	if err == nil {
+		err = e.drainBacklog(ctx, r, top, b.total, m)
 	}
 	r.failed(err)
 	if !o.predeclared && !o.keep {
 		r.failed(top.remove(context.WithoutCancel(ctx), o.target(0)))
 	}
 	return r, nil
+}
+
+// backlog is queues that are being filled. It is for one goroutine.
+type backlog struct {
+	env    *env
+	report *Report
+	meter  *meter
+	top    *topology
+	none   reading // before the first message
+	total  uint64  // messages in the queues
+
+	first   reading // at the first number
+	firstAt uint64
+	took    time.Duration
+	confirm Histogram
+}
+
+// fill publishes until the queues hold n messages, waits for rest, and reads
+// the memory.
+func (b *backlog) fill(ctx context.Context, n int) error {
+	e, o := b.env, b.env.o
+	o.sends = (n - int(b.total) + o.producers - 1) / o.producers
+	if o.sends <= 0 {
+		return nil
+	}
+	total := b.total + uint64(o.sends*o.producers)
+	f := newFleet(o)
+	if err := f.connect(ctx, b.top, o.producers); err != nil {
+		return err
+	}
+	rec := newRecorder(f, o, e.out)
+	start := b.meter.read()
+	f.send()
+	filling, cancel := context.WithTimeout(ctx, backlogWait)
+	e.follow(filling, f, rec, backlogWait, true)
+	err := e.filled(filling, f, b.top, total)
+	cancel()
+	end := b.meter.read()
+	rec.sample()
+	b.confirm.Merge(&rec.confirm)
+	b.took += end.at.Sub(start.at)
+	costs := b.meter.costs(start, end, total-b.total)
+	b.report.Costs = &costs
+	f.halt()
+	f.close()
+	for _, err := range f.errors() {
+		b.report.failed(err)
+	}
+	if err != nil {
+		return err
+	}
+	b.total = total
+	e.say("the queues hold %d messages", total)
+	pause(ctx, o.settle)
+	b.look(n)
+	return nil
+}
+
+// look reads the memory with n messages in the queues.
+func (b *backlog) look(n int) {
+	if len(b.env.o.pids) == 0 {
+		return
+	}
+	r, full := b.report, b.meter.read()
+	each := func(a, b, messages uint64) float64 { return (float64(b) - float64(a)) / float64(messages) }
+	at := "_at_" + strconv.Itoa(n)
+	r.figure("anonymous_mib"+at, float64(full.anonymous)/(1<<20), "MiB of anonymous memory in all")
+	r.figure("anonymous_bytes_each"+at, each(b.none.anonymous, full.anonymous, b.total), "bytes of anonymous memory for each waiting message, from none")
+	r.figure("resident_bytes_each"+at, each(b.none.resident, full.resident, b.total), "bytes of resident memory for each waiting message, from none")
+	if b.firstAt == 0 {
+		b.first, b.firstAt = full, b.total
+		return
+	}
+	r.figure("anonymous_bytes_slope"+at, each(b.first.anonymous, full.anonymous, b.total-b.firstAt), "bytes of anonymous memory for each waiting message since the first number")
+}
+
+// sum reports how fast filling was.
+func (b *backlog) sum(logged synced) {
+	r, wall := b.report, b.took.Seconds()
+	if b.total == 0 || wall == 0 {
+		return
+	}
+	all := &Rate{b.total, round(float64(b.total)/wall, 0)}
+	r.Seconds, r.Sent, r.Confirm = round(wall, 2), all, b.confirm.Summary()
+	if b.env.o.confirm >= 0 {
+		r.Confirmed = all
+	}
+	after, err := b.env.synced(context.Background())
+	r.failed(err)
+	r.perSync(logged, after, wall)
 }
 
 // filled waits until the queues hold everything.

@@ -146,6 +146,7 @@ func (c *conn) handshake(t target) error {
 	if c.frameMax == 0 {
 		c.frameMax = 131072
 	}
+	// No heartbeat is asked for, so a broker neither sends any nor misses any.
 	out := wire.AppendMethod(nil, 0, &wire.ConnectionTuneOk{ChannelMax: tune.ChannelMax, FrameMax: c.frameMax})
 	out = wire.AppendMethod(out, 0, &wire.ConnectionOpen{VirtualHost: t.vhost})
 	if _, err := c.nc.Write(out); err != nil {

@@ -51,6 +51,9 @@ func (e *env) runLoad(ctx context.Context) (*Report, error) {
 	if o.disk != "" {
 		disk.summarize()
 		r.Disk = &disk
+		if r.Confirm != nil && disk.P50 > 0 {
+			r.figure("confirm_by_disk", r.Confirm.P50/disk.P50, "of a bare overwrite with fdatasync, both p50, is what a confirm takes")
+		}
 	}
 	return r, nil
 }
@@ -60,14 +63,22 @@ func (e *env) measure(ctx context.Context, f *fleet, m *meter) *Report {
 	o := e.o
 	r := e.report()
 	rec := newRecorder(f, o, e.out)
+	var q *quarters
 	if o.warmup > 0 {
 		f.send()
 		e.follow(ctx, f, rec, o.warmup, false)
 	}
+	logged, err := e.synced(ctx)
+	r.failed(err)
 	a := m.read()
 	if o.warmup > 0 {
 		rec.start()
-	} else {
+	}
+	if e.o.scenario == "soak" {
+		q = newQuarters(m, o.folder, o.time)
+		rec.quarters = q
+	}
+	if o.warmup == 0 {
 		f.send()
 	}
 	e.follow(ctx, f, rec, o.time, true)
@@ -76,6 +87,9 @@ func (e *env) measure(ctx context.Context, f *fleet, m *meter) *Report {
 	rec.report(r, b.at.Sub(a.at).Seconds())
 	costs := m.costs(a, b, rec.busiest())
 	r.Costs = &costs
+	after, err := e.synced(context.WithoutCancel(ctx))
+	r.failed(err)
+	r.perSync(logged, after, b.at.Sub(a.at).Seconds())
 	f.halt()
 	// What is still under way belongs to the latencies, though not to the rates.
 	before := rec.last.sent
@@ -89,6 +103,9 @@ func (e *env) measure(ctx context.Context, f *fleet, m *meter) *Report {
 	}
 	rec.sample()
 	r.Latency, r.Confirm = rec.latency.Summary(), rec.confirm.Summary()
+	if q != nil {
+		q.report(r)
+	}
 	if o.rate > 0 {
 		r.figure("late_ms_max", float64(f.late())/1e6, "ms that a message went out after it was due, at most")
 	}

@@ -55,12 +55,17 @@ type options struct {
 	sends        int // per producer
 	receives     int // per consumer
 	disk         string
+	metrics      string // address of the broker's metrics page
+	folder       string // of the broker, whose files are counted
+	share        float64
+	probe        time.Duration
 
 	many     []int // connections or queues to count at
 	parallel int
 	settle   time.Duration
 	what     string // of churn
-	messages int    // of backlog, audit, recovery
+	messages int    // of audit, recovery
+	fill     []int  // of backlog
 	drops    int
 	idle     time.Duration
 	restart  string
@@ -141,6 +146,12 @@ func (o *options) loadFlags(s *flagSet) {
 	s.count("C pmessages", "N", "messages of each producer (no limit)", &o.sends, 0)
 	s.count("D cmessages", "N", "messages of each consumer (no limit)", &o.receives, 0)
 	s.text("disk", "FOLDER", "measure a bare 4 KiB overwrite with fdatasync there, before and after the run", &o.disk)
+	o.metricsFlag(s)
+}
+
+// metricsFlag is of scenarios that say how many messages share a sync.
+func (o *options) metricsFlag(s *flagSet) {
+	s.text("metrics", "URL", "metrics page of a Holdfast node, for the messages that share a sync of the disk", &o.metrics)
 }
 
 // consumeFlags say how messages are received.

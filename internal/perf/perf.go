@@ -44,6 +44,8 @@ func scenarios() []scenario {
 			func(o *options) { o.many, o.parallel = []int{1000}, 16 }, (*options).manyQueueFlags, (*env).runQueues, false},
 		{"churn", "open and close connections, channels or exclusive queues over and over",
 			func(o *options) { o.what, o.parallel, o.time = "connection", 4, 5*time.Second }, (*options).churnFlags, (*env).runChurn, false},
+		{"soak", "a long run at half the highest rate, or at --rate, with figures for each quarter of the time",
+			presetSoak, (*options).soakFlags, (*env).runSoak, false},
 		{"audit", "numbered messages: nothing confirmed is lost, order holds, what comes twice is marked as redelivered",
 			presetAudit, (*options).auditFlags, (*env).runAudit, false},
 		{"recovery", "kill the broker with SIGKILL under load; when it is back, the same checks and how long it took",

@@ -21,6 +21,8 @@ type recorder struct {
 	latency Histogram
 	confirm Histogram
 
+	quarters *quarters // nil: the run is one whole
+
 	intervalLatency, intervalConfirm Histogram
 }
 
@@ -47,6 +49,9 @@ func (r *recorder) sample() counts {
 	r.last = r.f.counts(&r.intervalLatency, &r.intervalConfirm)
 	r.latency.Merge(&r.intervalLatency)
 	r.confirm.Merge(&r.intervalConfirm)
+	if r.quarters != nil {
+		r.quarters.add(&r.intervalLatency, &r.intervalConfirm, r.last.received)
+	}
 	return r.last
 }
 
