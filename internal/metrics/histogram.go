@@ -36,8 +36,18 @@ func Exponential(first, factor float64, n int) []float64 {
 	return bounds
 }
 
-// Latencies are bounds in seconds that suit a disk: 50 microseconds to 26 seconds, doubling.
-func Latencies() []float64 { return Exponential(50e-6, 2, 20) }
+// Durations are bounds in seconds for whatever is to be short: 1, 2 and 5 of each decade from a microsecond to ten seconds,
+// so that what takes longer than a limit of so many milliseconds stands in buckets of its own.
+func Durations() []float64 {
+	bounds := make([]float64, 0, 22)
+	for decade := 1e6; decade >= 1; decade /= 10 {
+		bounds = append(bounds, 1/decade, 2/decade, 5/decade)
+	}
+	return append(bounds, 10)
+}
+
+// Amounts are bounds for numbers of things: the powers of two up to 65,536.
+func Amounts() []float64 { return Exponential(1, 2, 17) }
 
 // Observe counts one observation.
 func (h *Histogram) Observe(v float64) {

@@ -24,7 +24,7 @@ func TestHistogramPutsAnObservationUnderItsBound(t *testing.T) {
 }
 
 func TestHistogramLosesNothingUnderConcurrency(t *testing.T) {
-	h := NewHistogram(Latencies())
+	h := NewHistogram(Durations())
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -40,7 +40,7 @@ func TestHistogramLosesNothingUnderConcurrency(t *testing.T) {
 }
 
 func TestDistributionsAdd(t *testing.T) {
-	a, b := NewHistogram(Latencies()), NewHistogram(Latencies())
+	a, b := NewHistogram(Durations()), NewHistogram(Durations())
 	a.Observe(1)
 	b.Observe(3)
 	b.Observe(1e9)

@@ -16,7 +16,7 @@ import (
 )
 
 func sampleValues() Values {
-	sync := NewHistogram(Latencies())
+	sync := NewHistogram(Durations())
 	sync.Observe(0.002)
 	v := Values{
 		Identity: Identity{Node: "n1", Version: "1.2.3", Started: time.UnixMilli(1700000000500)},
@@ -25,7 +25,7 @@ func sampleValues() Values {
 		Messages: Messages{Received: 100, Delivered: 90},
 		Alarms:   Alarms{Disk: true},
 	}
-	v.Log = Log{Segments: map[string]uint64{"open": 1, "ready": 2}, SyncSeconds: sync.Read()}
+	v.Log = Log{Segments: map[string]uint64{"open": 1, "ready": 2}, Times: LogTimes{Sync: sync.Read(), Hold: sync.Read()}}
 	v.Shards = Shards{Shards: 2, RoundSeconds: sync.Read(), StableSeconds: sync.Read()}
 	return v
 }
@@ -56,10 +56,13 @@ func TestAggregatedPage(t *testing.T) {
 		"holdfast_queue_oldest_unacked_seconds 1.5\n",
 		`holdfast_log_segments{state="ready"} 2` + "\n",
 		"holdfast_log_sync_seconds_count 1\n",
+		`holdfast_log_hold_seconds_bucket{le="0.002"} 1` + "\n",
 		"rabbitmq_alarms_free_disk_space_watermark 1\n",
 		"rabbitmq_alarms_memory_used_watermark 0\n",
 		"holdfast_start_time_seconds 1.7000000005e+09\n",
 		"go_gc_duration_seconds_count",
+		"go_sched_latencies_seconds_bucket",
+		"go_sched_pauses_total_gc_seconds_bucket",
 	} {
 		if !strings.Contains(page, line) {
 			t.Errorf("missing: %s", line)

@@ -64,8 +64,8 @@ type Log struct {
 	LiveMessages         uint64
 	QueuedBytes          uint64 // appended and not yet stable
 	Syncs                uint64
-	SyncSeconds          Distribution
 	Records, Messages    uint64 // made stable
+	Times                LogTimes
 	WrittenBytes         uint64
 	Reads, ReadBytes     uint64
 	RewrittenBytes       uint64 // survivors copied to get space back
@@ -73,6 +73,13 @@ type Log struct {
 	RecycledSegments     uint64
 	Checkpoints          uint64
 	QuarantinedGroups    uint64
+}
+
+// LogTimes are how long the steps of the log took, in seconds, and how much one sync made stable.
+type LogTimes struct {
+	Write, Sync, Index, Change      Distribution // a commit: handed to the system, synced, entered into the index; the next segment
+	Checkpoint, Rewrite, Hold       Distribution // behind it: a checkpoint, a frame of survivors, the index's lock held
+	RecordsPerSync, MessagesPerSync Distribution
 }
 
 // Shards are the workers that run the queues.

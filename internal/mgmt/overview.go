@@ -22,6 +22,7 @@ type Facts struct {
 	MemorySource                 string // who says how much memory there is
 	OpenFiles, MaxFiles          uint64
 	DiskUsed, DiskFree, DiskMark uint64
+	Syncs, SyncedMessages        uint64 // of the log, since the start
 }
 
 // Listener is one address on which the node serves.
@@ -68,6 +69,9 @@ type overview struct {
 	DiskFree     uint64 `json:"disk_free"`
 	DiskMark     uint64 `json:"disk_free_limit"`
 
+	Syncs           uint64  `json:"log_syncs"`
+	MessagesPerSync float64 `json:"log_messages_per_sync"`
+
 	Connections int                 `json:"connection_count"`
 	Queues      int                 `json:"queue_count"`
 	VHosts      int                 `json:"virtual_host_count"`
@@ -89,7 +93,11 @@ func (s *Server) overview(http.ResponseWriter, *http.Request) (any, error) {
 		DataFolder: s.options.Settings.DataDir, ConfigFiles: []string{}, Alarms: b.Alarms(),
 		MemoryUsed: f.MemoryUsed, MemoryMark: f.MemoryMark, MemorySource: f.MemorySource, OpenFiles: f.OpenFiles, MaxFiles: f.MaxFiles,
 		DiskUsed: f.DiskUsed, DiskFree: f.DiskFree, DiskMark: f.DiskMark,
+		Syncs:       f.Syncs,
 		Connections: len(b.ListConnections()), Orphans: b.ListOrphans(), Quarantined: []quarantined{}, Listeners: f.Listeners,
+	}
+	if f.Syncs > 0 {
+		o.MessagesPerSync = float64(f.SyncedMessages) / float64(f.Syncs)
 	}
 	if err := b.Health(); err != nil {
 		o.Health = err.Error()

@@ -31,7 +31,7 @@ func start(t *testing.T, change func(*Options)) (*fakeBroker, *Options, string) 
 	o := Options{
 		Broker: b, Settings: settings, ConfigFile: "/etc/holdfast.conf",
 		Facts: func() Facts {
-			return Facts{Node: "n1", Version: "1.2.3", Uptime: 90 * time.Second, DiskFree: 5e9,
+			return Facts{Node: "n1", Version: "1.2.3", Uptime: 90 * time.Second, DiskFree: 5e9, Syncs: 4, SyncedMessages: 10,
 				Listeners: []Listener{ListenerAt(&net.TCPAddr{IP: net.IPv6zero, Port: 5672}, "amqp", "AMQP 0-9-1")}}
 		},
 		Metrics: registry.Handler(),
@@ -205,7 +205,7 @@ func TestDamage(t *testing.T) {
 	for _, line := range []string{
 		"Queue 'broken' in vhost '/' is quarantined: a frame is damaged\n", "Group 77 belongs to no queue: unknown\n",
 		" * disk alarm since 1970-01-01T00:00:00Z: 1 GiB is free\n", "Health: the disk alarm is on: 1 GiB is free\n", "Queue count: 1\n",
-		"Holdfast version: 1.2.3\n", "Uptime (seconds): 90\n", " * /etc/holdfast.conf\n", "Free disk space: 5.0000 gb\n",
+		"Holdfast version: 1.2.3\n", "Uptime (seconds): 90\n", " * /etc/holdfast.conf\n", "Free disk space: 5.0000 gb\n", "Messages per sync: 2.5\n",
 		"Interface: [::], port: 5672, protocol: amqp, purpose: AMQP 0-9-1\n", "protocol: http, purpose: health and metrics\n",
 	} {
 		if !strings.Contains(out, line) {

@@ -37,12 +37,13 @@ func (n *Node) Management() *mgmt.Server { return n.management }
 
 // facts are what the node tells of itself when it is asked for its status.
 func (n *Node) facts() mgmt.Facts {
-	m := n.machine()
+	m, log := n.machine(), n.seglog.Stats()
 	f := mgmt.Facts{
 		Node: n.identity.ID, Version: n.version, Uptime: n.clock.Now().Sub(n.started),
 		MemoryUsed: m.ResidentBytes, MemoryMark: m.MemoryLimitBytes, MemorySource: n.memory.Source,
 		OpenFiles: m.OpenFiles, MaxFiles: m.MaxFiles,
 		DiskUsed: m.DiskUsedBytes, DiskFree: m.DiskFreeBytes, DiskMark: m.DiskLimitBytes,
+		Syncs: log.Syncs, SyncedMessages: log.Items,
 	}
 	for _, l := range n.listeners.list {
 		protocol, purpose := "amqp", "AMQP 0-9-1"

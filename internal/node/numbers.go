@@ -58,15 +58,17 @@ func (n *Node) values() metrics.Values {
 }
 
 func logValues(s seglog.Stats) metrics.Log {
-	d := metrics.Distribution{Counts: s.SyncHist[:], Sum: float64(s.SyncNanos) * 1e-9}
-	for _, nanos := range seglog.SyncBuckets {
-		d.Bounds = append(d.Bounds, float64(nanos)*1e-9)
-	}
+	t := &s.Times
 	return metrics.Log{
 		Segments:  map[string]uint64{"hot": uint64(s.Hot), "cold": uint64(s.Cold), "free": uint64(s.Free)},
 		DiskBytes: uint64(s.DiskBytes), LiveBytes: uint64(s.LiveBytes), DeadBytes: uint64(s.DeadBytes),
 		LiveMessages: uint64(s.LiveItems), QueuedBytes: uint64(s.QueuedBytes),
-		Syncs: s.Syncs, SyncSeconds: d, Records: s.Records, Messages: s.Items, WrittenBytes: s.WrittenBytes,
+		Times: metrics.LogTimes{
+			Write: t.Write, Sync: t.Sync, Index: t.Index, Change: t.Change,
+			Checkpoint: t.Checkpoint, Rewrite: t.Rewrite, Hold: t.Hold,
+			RecordsPerSync: t.Records, MessagesPerSync: t.Items,
+		},
+		Syncs: s.Syncs, Records: s.Records, Messages: s.Items, WrittenBytes: s.WrittenBytes,
 		Reads: s.FrameReads, ReadBytes: s.ReadBytes,
 		RewrittenBytes: s.RewrittenBytes, RewrittenSegments: s.RewrittenSegments, RecycledSegments: s.RecycledSegments,
 		Checkpoints: s.Checkpoints, QuarantinedGroups: uint64(s.Quarantined),

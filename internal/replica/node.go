@@ -93,8 +93,8 @@ func Open(o Options) *Node {
 	n := &Node{o: o, groups: map[seglog.GroupID]*Group{}}
 	for i := range o.Shards + 1 {
 		s := newShard(n, i)
-		s.stats.roundTime = metrics.NewHistogram(metrics.Exponential(1e-6, 4, 12))
-		s.stats.stableTime = metrics.NewHistogram(metrics.Latencies())
+		s.stats.roundTime = metrics.NewHistogram(metrics.Durations())
+		s.stats.stableTime = metrics.NewHistogram(metrics.Durations())
 		n.shards = append(n.shards, s)
 	}
 	return n

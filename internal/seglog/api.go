@@ -154,11 +154,6 @@ type Options struct {
 	Events Events
 }
 
-// SyncBuckets are the upper bounds, in nanoseconds, of Stats.SyncHist; one more bucket holds what is slower.
-var SyncBuckets = [...]int64{
-	100e3, 200e3, 400e3, 800e3, 1600e3, 3200e3, 6400e3, 12800e3, 25600e3, 51200e3, 102400e3, 409600e3, 1638400e3,
-}
-
 // Stats is a picture of the log. Counters only grow.
 type Stats struct {
 	// Segments by state, and what their files take on disk.
@@ -170,12 +165,12 @@ type Stats struct {
 	Groups, Runs         int
 	LiveItems            int64
 
-	Syncs, SyncNanos uint64
-	SyncHist         [len(SyncBuckets) + 1]uint64
-	Records, Items   uint64 // made stable; Items/Syncs is messages per sync
-	WrittenBytes     uint64 // by commits, padding included
-	QueuedBytes      int64  // appended and not yet stable
-	QueuedBatches    int64
+	Syncs          uint64 // of frames with records
+	Records, Items uint64 // made stable; Items/Syncs is messages per sync
+	Times          Times
+	WrittenBytes   uint64 // by commits, padding included
+	QueuedBytes    int64  // appended and not yet stable
+	QueuedBatches  int64
 
 	RewrittenBytes, RewrittenSegments, RecycledSegments uint64
 	Checkpoints                                         uint64

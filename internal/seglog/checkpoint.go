@@ -45,7 +45,7 @@ type cut struct {
 // checkpoint publishes the index and then recycles what neither it nor anything else names. It belongs to the keeper; Close
 // calls it when the keeper is gone.
 func (l *Log) checkpoint(clean bool) error {
-	l.mu.Lock()
+	began := l.hold()
 	l.ckptNo++
 	no := l.ckptNo
 	at := cut{seq: l.seq}
@@ -61,7 +61,7 @@ func (l *Log) checkpoint(clean bool) error {
 	list := slices.Clone(l.list)
 	logged := l.logged
 	l.changed = false
-	l.mu.Unlock()
+	l.letGo(began)
 
 	payload, groups := l.encodeGroups(list)
 	buf := l.encodeCheckpoint(no, clean, at, gone, groups, payload)
@@ -72,7 +72,7 @@ func (l *Log) checkpoint(clean bool) error {
 		return err
 	}
 	l.stats.checkpoints.Add(1)
-	l.mu.Lock()
+	held := l.hold()
 	l.yield = false
 	l.logged -= logged
 	for _, s := range gone {
@@ -80,7 +80,8 @@ func (l *Log) checkpoint(clean bool) error {
 		delete(l.segs, s.id)
 		l.kee.dead = append(l.kee.dead, s)
 	}
-	l.mu.Unlock()
+	l.letGo(held)
+	l.times.checkpoint.since(began, l.o.Clock.Mono())
 	return nil
 }
 
@@ -92,7 +93,7 @@ func (l *Log) encodeGroups(list []*group) (buf []byte, n int) {
 	for len(list) > 0 {
 		part := list[:min(groupsPerLock, len(list))]
 		list = list[len(part):]
-		l.mu.Lock()
+		held := l.hold()
 		for _, g := range part {
 			switch {
 			case g.dropped:
@@ -103,7 +104,7 @@ func (l *Log) encodeGroups(list []*group) (buf []byte, n int) {
 				l.forgetGhost(g)
 			}
 		}
-		l.mu.Unlock()
+		l.letGo(held)
 		l.kee.pause()
 	}
 	return buf, n

@@ -102,6 +102,7 @@ func (l *Log) commitOnce() bool {
 			return false
 		}
 		l.publish()
+		l.times.index.since(c.lastCommit, l.o.Clock.Mono())
 	}
 	c.lazyAt = 0
 	l.report()
@@ -157,6 +158,7 @@ func (l *Log) writeFrame() bool {
 	seg := l.active // only this goroutine changes it
 	fresh := seg == nil || seg.room(tables) < frame
 	if fresh {
+		began := l.o.Clock.Mono()
 		header := int64(alignPage(headSize + align8(len(c.list)) + segmentHeaderSize))
 		next := l.takeFree(header+frame+int64(alignPage(tables))+footerSpare, segmentHot)
 		if next == nil {
@@ -164,16 +166,19 @@ func (l *Log) writeFrame() bool {
 		}
 		l.roll(next)
 		seg = next
+		l.times.change.since(began, l.o.Clock.Mono())
 	}
 	l.encode(seg, fresh)
 
 	start := l.o.Clock.Mono()
 	l.io[0].begin(start)
 	_, err := seg.file.WriteAt(c.buf, seg.end)
+	wrote := l.o.Clock.Mono()
+	now := wrote
 	if err == nil {
 		err = seg.file.Datasync()
+		now = l.o.Clock.Mono()
 	}
-	now := l.o.Clock.Mono()
 	l.io[0].end()
 	if err != nil {
 		l.fail(fmt.Errorf("commit to %s: %w", segmentName(seg.id), err))
@@ -181,7 +186,9 @@ func (l *Log) writeFrame() bool {
 	if l.failed.Load() { // perhaps by the watchdog, while the sync hung
 		return false
 	}
-	l.stats.sync(now - start)
+	l.stats.syncs.Add(1)
+	l.times.write.since(start, wrote)
+	l.times.sync.since(wrote, now)
 	c.lastCommit = now
 	return true
 }
@@ -280,16 +287,19 @@ func (l *Log) publish() {
 	l.changed = true
 	l.stats.records.Add(uint64(len(c.recs)))
 	l.stats.written.Add(uint64(len(c.buf)))
+	items := 0
 	for i, ref := range c.recs {
-		l.applyWritten(ref.record(), seg, c.at[i])
+		items += l.applyWritten(ref.record(), seg, c.at[i])
 	}
+	l.times.records.Observe(float64(len(c.recs)))
+	l.times.items.Observe(float64(items))
 	if cap(c.buf) > 4*l.o.FrameMax && cap(c.buf) > 8<<20 { // an outsize record has passed
 		c.buf = make([]byte, 0, l.o.FrameMax+l.o.FrameMax/4+4*pageSize)
 	}
 }
 
-// applyWritten enters one record into the index.
-func (l *Log) applyWritten(r *Record, seg *segment, at recordAt) {
+// applyWritten enters one record into the index, and says how many items it carried.
+func (l *Log) applyWritten(r *Record, seg *segment, at recordAt) (items int) {
 	g := l.group(r.Group)
 	for i := range r.Blocks {
 		b := &r.Blocks[i]
@@ -304,6 +314,7 @@ func (l *Log) applyWritten(r *Record, seg *segment, at recordAt) {
 			lo, hi = min(lo, size), max(hi, size)
 		}
 		l.addItems(g, seg, &g.open, b.First, len(b.Items), at.off, bytes, lo, hi)
+		items += len(b.Items)
 	}
 	p := place{index: r.Index, seg: seg, off: at.off, length: at.overhead}
 	switch r.Kind {
@@ -313,11 +324,12 @@ func (l *Log) applyWritten(r *Record, seg *segment, at recordAt) {
 		l.applySnapshot(g, p)
 	case KindDrop:
 		l.applyDrop(g)
-		return
+		return items
 	default:
 		invariant.Failf("a record of %v was appended", r.Kind)
 	}
 	l.releaseDue(g)
+	return items
 }
 
 // report calls Stable for the batches whose last record has become stable.

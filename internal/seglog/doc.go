@@ -25,7 +25,7 @@
 //	rewrite.go     survivors into cold segments
 //	recover.go     Open: checkpoint, chain of segments, verdicts;  files.go  the files it finds;  scan.go  one segment, torn or
 //	               corrupt;  replay.go  what it hands back
-//	stats.go       counters and the watchdog
+//	stats.go       counters and the watchdog;  times.go  how long things took
 //	dump.go        looking at a log, and salvaging a group
 //
 // Locks: Log.mu guards the index and the segments and is never held over I/O; inbox.mu guards what waits. The committer alone

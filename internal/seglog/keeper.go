@@ -108,8 +108,7 @@ func (l *Log) keep(err error) bool {
 
 // needsFooter is a sealed segment whose tables are still in memory.
 func (l *Log) needsFooter() *segment {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.letGo(l.hold())
 	var next *segment
 	for _, s := range l.segs {
 		if s.state == segSealed && !s.footer && !s.tablesStay && !s.empty() && (next == nil || s.id < next.id) {
@@ -249,13 +248,13 @@ func (l *Log) wantSnapshots(list []*group, now int64) []GroupID {
 	for len(list) > 0 {
 		part := list[:min(groupsPerLock, len(list))]
 		list = list[len(part):]
-		l.mu.Lock()
+		held := l.hold()
 		for _, g := range part {
 			if n := len(g.tail); n > 0 && (n >= longTail || g.tailBytes >= longTailBytes || g.tail[0].seg.state == segSealed) {
 				ask = l.ask(ask, g, now)
 			}
 		}
-		l.mu.Unlock()
+		l.letGo(held)
 	}
 	return ask
 }
@@ -295,8 +294,7 @@ func (l *Log) answered(g *group) {
 func (l *Log) slowCheck(now int64) {
 	l.checkFree()
 	l.audit()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.letGo(l.hold())
 	_, live, _, _ := l.spaceState()
 	if calm := l.calmTarget(live); calm > l.target {
 		l.target = calm
@@ -316,7 +314,7 @@ func (l *Log) slowCheck(now int64) {
 // audit counts the live bytes of a segment that has come to rest half dead and whose items differ much in size: there the
 // number of items says too little about bytes. One segment per look.
 func (l *Log) audit() {
-	l.mu.Lock()
+	held := l.hold()
 	var due *segment
 	for _, s := range l.segs {
 		if s.state == segSealed && s.items > 0 && s.items == s.lookedItems && s.items != s.auditedItems {
@@ -333,7 +331,7 @@ func (l *Log) audit() {
 			}
 		}
 	}
-	l.mu.Unlock()
+	l.letGo(held)
 	for _, r := range runs {
 		l.auditRun(r)
 	}
@@ -367,8 +365,7 @@ func (l *Log) auditRun(r *run) {
 			}
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.letGo(l.hold())
 	if r.live.n == 0 || n == 0 {
 		return
 	}

@@ -79,6 +79,7 @@ type Log struct {
 	tables tableCache
 	io     [2]ioWatch // committer, keeper
 	stats  counters
+	times  timers
 }
 
 // ErrClosed says that the log was closed with appends still waiting for room on the disk.
@@ -128,6 +129,7 @@ func newLog(fs vfs.FS, dir string, o Options) *Log {
 	l.space = sync.NewCond(&l.mu)
 	l.in.wake = make(chan struct{}, 1)
 	l.com.init(o)
+	l.times.init()
 	l.tables.init(16 << 20)
 	return l
 }

@@ -45,9 +45,9 @@ func (l *Log) liveRecordMax() int { return min(256<<10, l.o.FrameMax/4) }
 
 // rewriteStep moves the survivors of one segment if the files take more than they may, and tells whether it did.
 func (l *Log) rewriteStep(now int64) bool {
-	l.mu.Lock()
+	held := l.hold()
 	victim, ask := l.chooseVictim(now)
-	l.mu.Unlock()
+	l.letGo(held)
 	l.askFor(ask)
 	if victim == nil {
 		return false
@@ -128,7 +128,7 @@ var (
 
 // rewrite copies what lives in the victim.
 func (l *Log) rewrite(victim *segment) error {
-	l.mu.Lock()
+	held := l.hold()
 	var runs []*run
 	for _, r := range victim.runs {
 		if r.live.n > 0 {
@@ -143,7 +143,7 @@ func (l *Log) rewrite(victim *segment) error {
 			}
 		}
 	}
-	l.mu.Unlock()
+	l.letGo(held)
 	sort.Slice(runs, func(i, j int) bool {
 		return runs[i].g.id < runs[j].g.id || runs[i].g == runs[j].g && runs[i].first < runs[j].first
 	})
@@ -330,6 +330,7 @@ func (l *Log) flushCold() error {
 			return err
 		}
 	}
+	began := l.o.Clock.Mono()
 	buf, at := l.encodeCold(seg)
 	l.kee.pause()
 	l.io[1].begin(l.o.Clock.Mono())
@@ -342,6 +343,7 @@ func (l *Log) flushCold() error {
 		return fmt.Errorf("rewriting into %s: %w", segmentName(seg.id), err)
 	}
 	l.turnToCopies(seg, buf, at)
+	l.times.rewrite.since(began, l.o.Clock.Mono())
 	l.rest(len(buf))
 	return nil
 }
@@ -389,8 +391,7 @@ func (l *Log) encodeCold(seg *segment) ([]byte, []recordAt) {
 // turnToCopies makes the index point to the copies just synced, for what is still needed.
 func (l *Log) turnToCopies(seg *segment, buf []byte, at []recordAt) {
 	c := &l.kee.cold
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.letGo(l.hold())
 	seg.end += int64(len(buf))
 	seg.stable = seg.end
 	seg.lastSeq++
@@ -475,8 +476,7 @@ func (l *Log) sealCold() {
 
 // liveRanges copies the live ids of a run.
 func (l *Log) liveRanges(r *run) []Range {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.letGo(l.hold())
 	var out []Range
 	r.live.each(func(first, last uint64) {
 		if n := len(out); n > 0 && out[n-1].Last+1 == first {

@@ -8,37 +8,23 @@ import (
 
 // counters are summed up where things happen and read by Stats.
 type counters struct {
-	syncs, syncNanos         atomic.Uint64
-	hist                     [len(SyncBuckets) + 1]atomic.Uint64
+	syncs                    atomic.Uint64
 	records, items, written  atomic.Uint64
 	rewritten, rewrittenSegs atomic.Uint64
 	recycled, checkpoints    atomic.Uint64
 	reads, readBytes         atomic.Uint64
 }
 
-func (c *counters) sync(nanos int64) {
-	c.syncs.Add(1)
-	c.syncNanos.Add(uint64(nanos))
-	i := 0
-	for i < len(SyncBuckets) && nanos > SyncBuckets[i] {
-		i++
-	}
-	c.hist[i].Add(1)
-}
-
 // Stats returns a picture of the log.
 func (l *Log) Stats() Stats {
 	c := &l.stats
 	s := Stats{
-		Syncs: c.syncs.Load(), SyncNanos: c.syncNanos.Load(),
+		Syncs: c.syncs.Load(), Times: l.times.read(),
 		Records: c.records.Load(), Items: c.items.Load(), WrittenBytes: c.written.Load(),
 		RewrittenBytes: c.rewritten.Load(), RewrittenSegments: c.rewrittenSegs.Load(),
 		RecycledSegments: c.recycled.Load(), Checkpoints: c.checkpoints.Load(),
 		FrameReads: c.reads.Load(), ReadBytes: c.readBytes.Load(),
 		Failed: l.failed.Load(),
-	}
-	for i := range s.SyncHist {
-		s.SyncHist[i] = c.hist[i].Load()
 	}
 	l.in.mu.Lock()
 	s.QueuedBytes, s.QueuedBatches = l.in.queued, l.in.queuedCount

@@ -147,8 +147,7 @@ func (l *Log) writeFooter(s *segment) error {
 	if err != nil {
 		return fmt.Errorf("footer of %s: %w", segmentName(s.id), err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.letGo(l.hold())
 	for i, r := range runs {
 		r.tabOff, r.tabLen, r.entries = end+int64(at[i][0]), at[i][1], nil
 	}

@@ -264,7 +264,7 @@ func TestStatus(t *testing.T) {
 	f := newFake(t)
 	f.status = 200
 	f.answer = `{"os_pid":7,"os":"linux","uptime":61.2,"holdfast_version":"1.0","go_version":"go1.26","node_name":"n1","health":"ok",
-		"data_directory":"/data","alarms":[{"kind":"disk","reason":"low","since":"now"}],"memory_used":1500000000,
+		"data_directory":"/data","alarms":[{"kind":"disk","reason":"low","since":"now"}],"memory_used":1500000000,"log_syncs":40,"log_messages_per_sync":2.5,
 		"queue_count":3,"orphans":[{"group":12,"reason":"unknown"}],
 		"listeners":[{"interface":"[::]","port":5672,"protocol":"amqp","purpose":"AMQP 0-9-1"}]}`
 	out, code, failure := ctl(f.folder, "", "status")
@@ -273,7 +273,7 @@ func TestStatus(t *testing.T) {
 	}
 	for _, line := range []string{
 		"Status of node n1 ...\nRuntime\n\nOS PID: 7\n", "Uptime (seconds): 61\n", "\nConfig files\n\n(none)\n",
-		" * disk alarm since now: low\n", "Total memory used: 1.5000 gb\n", "Queue count: 3\n", "Group 12 belongs to no queue: unknown\n",
+		" * disk alarm since now: low\n", "Total memory used: 1.5000 gb\n", "Syncs: 40\nMessages per sync: 2.5\n", "Queue count: 3\n", "Group 12 belongs to no queue: unknown\n",
 		"Interface: [::], port: 5672, protocol: amqp, purpose: AMQP 0-9-1\n",
 	} {
 		if !strings.Contains(out, line) {

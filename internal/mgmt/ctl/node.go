@@ -101,6 +101,9 @@ type overview struct {
 	DiskFree     uint64 `json:"disk_free"`
 	DiskMark     uint64 `json:"disk_free_limit"`
 
+	Syncs           uint64  `json:"log_syncs"`
+	MessagesPerSync float64 `json:"log_messages_per_sync"`
+
 	Connections uint64 `json:"connection_count"`
 	Queues      uint64 `json:"queue_count"`
 	VHosts      uint64 `json:"virtual_host_count"`
@@ -181,6 +184,10 @@ func (o *overview) String() string {
 	section("Free Disk Space")
 	line("Low free disk space watermark: %s", gigabytes(o.DiskMark))
 	line("Free disk space: %s", gigabytes(o.DiskFree))
+
+	section("Log")
+	line("Syncs: %d", o.Syncs)
+	line("Messages per sync: %.1f", o.MessagesPerSync)
 
 	section("Totals")
 	line("Connection count: %d", o.Connections)
