@@ -46,6 +46,7 @@ type node struct {
 	cur, durable []byte
 	dirty        map[int64]struct{}
 	sizeDirty    bool
+	holes        map[int64]struct{} // punched blocks of PunchAlign bytes
 }
 
 // ErrCrashed is what every call returns after the call given to CrashAt.
@@ -261,7 +262,7 @@ func (m *Mem) Usage(string) (Usage, error) {
 func (m *Mem) used() int64 {
 	var sum int64
 	for _, n := range m.names {
-		sum += int64(len(n.cur))
+		sum += int64(len(n.cur)) - int64(len(n.holes))*PunchAlign
 	}
 	return sum
 }
@@ -273,7 +274,7 @@ func (m *Mem) SetCapacity(bytes int64) {
 	m.capacity = bytes
 }
 
-// Used is the sum of all file sizes.
+// Used is the sum of all file sizes, without holes.
 func (m *Mem) Used() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -330,6 +331,7 @@ func (m *Mem) KillClone() *Mem {
 		if copies[n] == nil {
 			copies[n] = &node{
 				cur: slices.Clone(n.cur), durable: slices.Clone(n.durable), dirty: maps.Clone(n.dirty), sizeDirty: n.sizeDirty,
+				holes: maps.Clone(n.holes),
 			}
 		}
 		return copies[n]

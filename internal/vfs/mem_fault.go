@@ -21,9 +21,10 @@ const (
 	OpTruncate
 	OpSync
 	OpDatasync
+	OpPunch
 
 	OpAnySync = OpSync | OpDatasync | OpSyncDir
-	OpChange  = OpCreate | OpRemove | OpRename | OpWrite | OpTruncate | OpAnySync
+	OpChange  = OpCreate | OpRemove | OpRename | OpWrite | OpTruncate | OpPunch | OpAnySync
 	OpAny     = OpChange | OpOpen | OpList | OpRead
 )
 

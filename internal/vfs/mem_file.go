@@ -89,6 +89,9 @@ func (n *node) write(p []byte, off int64) int {
 		n.resize(end)
 	}
 	copy(n.cur[off:], p)
+	for h := off / PunchAlign; h*PunchAlign < end && len(n.holes) > 0; h++ {
+		delete(n.holes, h)
+	}
 	for s := off / SectorSize; s*SectorSize < end; s++ {
 		n.dirty[s] = struct{}{}
 	}
@@ -108,6 +111,11 @@ func (n *node) resize(size int64) {
 		n.cur = grown
 	}
 	n.sizeDirty = true
+	for h := range n.holes {
+		if (h+1)*PunchAlign > size {
+			delete(n.holes, h)
+		}
+	}
 	for s := min(old, size) / SectorSize; s*SectorSize < max(old, size); s++ {
 		n.dirty[s] = struct{}{}
 	}
@@ -166,6 +174,35 @@ func (f *memFile) DropCache() error {
 		return f.fail("fadvise", ErrCrashed)
 	}
 	f.n.overlayPlatter(f.n.cur, 0)
+	return nil
+}
+
+// Punch makes holes of the whole blocks of a stretch: they read as zero and take no space of the disk.
+func (f *memFile) Punch(off, size int64) error {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	err := f.m.enter(OpPunch, f.name)
+	if f.closed {
+		return f.fail("punch", fs.ErrClosed)
+	}
+	if err != nil && !f.m.applies(err) {
+		return f.fail("punch", err)
+	}
+	end := min(off+size, int64(len(f.n.cur)))
+	for h := (off + PunchAlign - 1) / PunchAlign; (h+1)*PunchAlign <= end; h++ {
+		at := h * PunchAlign
+		clear(f.n.cur[at : at+PunchAlign])
+		for s := at / SectorSize; s*SectorSize < at+PunchAlign; s++ {
+			f.n.dirty[s] = struct{}{}
+		}
+		if f.n.holes == nil {
+			f.n.holes = map[int64]struct{}{}
+		}
+		f.n.holes[h] = struct{}{}
+	}
+	if err != nil {
+		return f.fail("punch", err)
+	}
 	return nil
 }
 

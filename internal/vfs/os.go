@@ -133,6 +133,7 @@ func (o *osFile) Truncate(size int64) error                { return o.f.Truncate
 func (o *osFile) Sync() error                              { return o.f.Sync() }
 func (o *osFile) Datasync() error                          { return datasync(o.f) }
 func (o *osFile) DropCache() error                         { return dropCache(o.f) }
+func (o *osFile) Punch(off, size int64) error              { return punch(o.f, off, size) }
 
 func (o *osFile) Size() (int64, error) {
 	st, err := o.f.Stat()

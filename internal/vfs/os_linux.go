@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"os"
 	"syscall"
 
@@ -38,6 +39,29 @@ func dropCache(f *os.File) error {
 	err = raw.Control(func(fd uintptr) { aerr = unix.Fadvise(int(fd), 0, 0, unix.FADV_DONTNEED) })
 	if err == nil && aerr != nil {
 		err = &os.PathError{Op: "fadvise", Path: f.Name(), Err: aerr}
+	}
+	return err
+}
+
+func punch(f *os.File, off, size int64) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var perr error
+	err = raw.Control(func(fd uintptr) {
+		for {
+			perr = unix.Fallocate(int(fd), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, size)
+			if perr != unix.EINTR {
+				return
+			}
+		}
+	})
+	if err == nil && perr != nil {
+		if perr == unix.EOPNOTSUPP || perr == unix.ENOSYS {
+			perr = errors.ErrUnsupported
+		}
+		err = &os.PathError{Op: "punch", Path: f.Name(), Err: perr}
 	}
 	return err
 }

@@ -49,7 +49,13 @@ type File interface {
 	// DropCache asks the system to forget clean cached pages of this file. It is advice; nothing depends on it being
 	// followed except that a read afterwards more likely sees the disk.
 	DropCache() error
+	// Punch gives the space of a stretch back to the disk; what is read there afterwards is zero, the size stays. What
+	// is not a whole block of the file system may be kept. It fails with errors.ErrUnsupported where that cannot be done.
+	Punch(off, size int64) error
 }
+
+// PunchAlign is what offset and size of File.Punch should be multiples of.
+const PunchAlign = 4096
 
 // Usage is how full a disk is, in bytes. Free is what an ordinary process may still use.
 type Usage struct{ Free, Total uint64 }
