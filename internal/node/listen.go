@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holdfast/internal/clock"
 	"holdfast/internal/config"
 	"holdfast/internal/session"
 )
@@ -64,7 +65,7 @@ func (n *Node) listen() error {
 		if err != nil {
 			return err
 		}
-		go certificates.watch(n.clock.NewTicker(certificatesEvery).C(), n.stopping)
+		n.watching.Go(func() { certificates.watch(n.clock.NewTicker(certificatesEvery), n.stopping) })
 		for _, address := range n.settings.TLSListeners {
 			if err := n.open(address, certificates.config()); err != nil {
 				return err
@@ -72,11 +73,11 @@ func (n *Node) listen() error {
 		}
 	}
 	for _, l := range n.listeners.list {
-		go func() {
+		n.watching.Go(func() {
 			if err := n.server.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
 				n.log.Error("listener ended", "address", l.Addr().String(), "error", err)
 			}
-		}()
+		})
 	}
 	return nil
 }
@@ -161,10 +162,11 @@ func (c *certificates) look() {
 	c.log.Info("certificate reloaded", "file", c.from.CertFile)
 }
 
-func (c *certificates) watch(ticks <-chan time.Time, stop <-chan struct{}) {
+func (c *certificates) watch(every clock.Ticker, stop <-chan struct{}) {
+	defer every.Stop()
 	for {
 		select {
-		case <-ticks:
+		case <-every.C():
 			c.look()
 		case <-stop:
 			return

@@ -71,7 +71,8 @@ type Node struct {
 	running  bool          // the groups have been started
 	stopping chan struct{} // closed when Stop or fail begins
 	stopOnce sync.Once
-	stopped  sync.Once // Stop has done its work
+	watching sync.WaitGroup // goroutines of the node, which end when stopping and the listeners are closed
+	stopped  sync.Once      // Stop has done its work
 	stopErr  error
 	fatal    atomic.Pointer[error]         // why the node must end, once it must
 	failed   chan struct{}                 // closed with it
@@ -118,7 +119,7 @@ func (n *Node) start(o Options) (err error) {
 		return err
 	}
 	if o.Memory.Bytes > 0 {
-		go n.watchMemory(o.Memory)
+		n.watching.Go(func() { n.watchMemory(o.Memory) })
 	}
 	if err := n.listen(); err != nil {
 		return err

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"reflect"
@@ -11,7 +13,6 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"holdfast/internal/config"
 	"holdfast/internal/vfs"
 )
 
@@ -202,11 +203,37 @@ func TestStartOnATakenPort(t *testing.T) {
 	}
 	defer taken.Close()
 	p := newPlace(t)
-	_, err = p.start(func(s *config.Settings) { s.TCPListeners = []string{taken.Addr().String()} })
+	s := p.settings()
+	s.TCPListeners = []string{taken.Addr().String()}
+	log := &endingLog{Handler: slog.DiscardHandler}
+	o := options(s, p.disk)
+	o.Logger, o.Memory = slog.New(log), MemoryLimit{Bytes: 1 << 40, Source: "test"}
+	_, err = Start(o)
+	log.ended = true
 	if err == nil || !strings.Contains(err.Error(), "cannot listen on "+taken.Addr().String()) {
 		t.Errorf("start: %v", err)
 	}
 	open(t, p.run(t))
+	if log.late {
+		t.Error("a goroutine of the node went on after its end")
+	}
+}
+
+// endingLog notes what is logged after the end of the node. It has no lock: a
+// goroutine that the node did not wait for shows to the race detector.
+type endingLog struct {
+	slog.Handler
+	ended, late bool
+}
+
+func (l *endingLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l *endingLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
+
+func (l *endingLog) Handle(context.Context, slog.Record) error {
+	if l.ended {
+		l.late = true
+	}
+	return nil
 }
 
 // D6: a stop of the broker is not its clients' leaving: a durable auto-delete

@@ -48,6 +48,7 @@ func (n *Node) stop() error {
 	n.listeners.close()
 	n.broker.Stop(waitLimit)
 	n.server.Close(goodbyeLimit)
+	n.watching.Wait()
 	clean := n.Err() == nil
 	managed := n.closeManagement()
 	err := n.groups.Close(clean)
@@ -65,6 +66,7 @@ func (n *Node) stop() error {
 func (n *Node) abandon() {
 	n.stopOnce.Do(func() { close(n.stopping) })
 	n.listeners.close()
+	n.watching.Wait()
 	n.closeManagement()
 	if n.running {
 		n.broker.Stop(0)

@@ -184,7 +184,7 @@ func (s *Server) ServeConn(nc net.Conn) {
 // Close turns away clients that come later, and cuts off those that have not
 // opened a virtual host; the broker closes the others. It returns when all have
 // gone. After limit, those that are left are cut off in the middle of their
-// goodbye.
+// goodbye, and get cutOffWait to give back what they hold.
 func (s *Server) Close(limit time.Duration) {
 	s.mu.Lock()
 	s.closed = true
@@ -197,7 +197,12 @@ func (s *Server) Close(limit time.Duration) {
 	}()
 	s.sleepUntil(limit, gone)
 	s.cutOff(func(*conn) bool { return true })
+	s.sleepUntil(cutOffWait, gone)
 }
+
+// cutOffWait bounds how long Close waits for connections that it has cut off: a
+// disk that hangs may keep one that owes it something.
+const cutOffWait = 2 * time.Second
 
 func (s *Server) cutOff(which func(*conn) bool) {
 	s.mu.Lock()
