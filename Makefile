@@ -6,7 +6,7 @@ ROUNDS ?= 100
 BENCH ?=
 PEER ?= rabbitmq
 
-.PHONY: help build vet test race interop crash crash-short space recovery churn bench bench-compare bench-rabbitmq power generate clean
+.PHONY: help build vet test race interop crash crash-short space recovery churn bench bench-compare bench-table bench-micro bench-rabbitmq power generate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -49,6 +49,9 @@ bench: ## the scenarios against this tree; BENCH='-only latency -rounds 5' narro
 
 bench-compare: ## this tree beside a PEER: rabbitmq (the default), echo, holdfast@COMMIT
 	$(GO) run ./bench/compare $(BENCH) $(PEER) holdfast
+
+bench-table: ## every target of bench/targets.txt, RabbitMQ beside this tree, about 45 minutes; again: what is missing
+	$(GO) run ./bench/campaign $(BENCH)
 
 bench-rabbitmq: ## install Debian's RabbitMQ to compare with, without its service
 	bench/install-rabbitmq

@@ -29,6 +29,7 @@ type instance struct {
 	url      string
 	pids     []int
 	data     string // folder on the disk that the broker writes to, "" if unknown
+	metrics  string // its metrics page, "" if it has none that perf can read
 	ended    <-chan struct{}
 	relaunch func() error
 	stop     func() error
@@ -103,7 +104,8 @@ func holdfast(name, commit, binary string) *Kind {
 			return nil, err
 		}
 		return &instance{
-			url: "amqp://" + b.Addr, pids: []int{b.Pid()}, data: dir, ended: b.Ended(), relaunch: b.Launch, stop: b.Kill,
+			url: "amqp://" + b.Addr, pids: []int{b.Pid()}, data: dir, metrics: "http://" + b.HTTP + "/metrics",
+			ended: b.Ended(), relaunch: b.Launch, stop: b.Kill,
 		}, nil
 	}
 	return k

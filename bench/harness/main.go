@@ -51,6 +51,18 @@ func parse(args []string, out io.Writer) (*settings, error) {
 	s := &settings{extra: map[string][]string{}}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(out)
+	s.flags(f)
+	f.Usage = func() {
+		fmt.Fprint(out, "usage: [OPTIONS] BROKER...\n\nA broker is holdfast, holdfast@COMMIT, holdfast=PATH, rabbitmq, echo, or HOST:PORT[#PID,...]; see docs/benchmarking.md.\n\n")
+		f.PrintDefaults()
+	}
+	err := f.Parse(args)
+	s.kinds = f.Args()
+	return s, err
+}
+
+// flags are of all commands that run scenarios.
+func (s *settings) flags(f *flag.FlagSet) {
 	f.IntVar(&s.rounds, "rounds", 3, "rounds; each runs every broker once, in turn")
 	f.StringVar(&s.only, "only", "", "scenarios to run, as names or beginnings of names, separated by commas (all but the long ones)")
 	f.StringVar(&s.list, "list", filepath.Join(rig.Root(), "bench", "scenarios.txt"), "file of scenarios")
@@ -68,13 +80,6 @@ func parse(args []string, out io.Writer) (*settings, error) {
 		s.extra[name] = append(s.extra[name], strings.Fields(options)...)
 		return nil
 	})
-	f.Usage = func() {
-		fmt.Fprint(out, "usage: [OPTIONS] BROKER...\n\nA broker is holdfast, holdfast@COMMIT, holdfast=PATH, rabbitmq, echo, or HOST:PORT[#PID,...]; see docs/benchmarking.md.\n\n")
-		f.PrintDefaults()
-	}
-	err := f.Parse(args)
-	s.kinds = f.Args()
-	return s, err
 }
 
 // choose are the scenarios to run.

@@ -76,6 +76,9 @@ func (b *bench) load(ctx context.Context, i *instance, s Scenario, r *Result) er
 	if s.Is("disk") && i.data != "" {
 		args = append(args, "--disk", i.data)
 	}
+	if s.Is("log") && i.metrics != "" {
+		args = append(args, "--metrics", i.metrics)
+	}
 	if len(s.Beside) > 0 {
 		second := exec.Command(b.perf, slices.Concat([]string{"perf"}, s.Beside, []string{"--quiet", "-h", i.url})...)
 		var out bytes.Buffer

@@ -26,7 +26,7 @@ type Fig struct {
 // Is says whether the scenario has a tag.
 func (s Scenario) Is(tag string) bool { return slices.Contains(s.Tags, tag) }
 
-var knownTags = []string{"long", "disk", "kill"}
+var knownTags = []string{"long", "disk", "log", "kill", "floor", "own"}
 
 // ReadScenarios reads a list.
 func ReadScenarios(r io.Reader) ([]Scenario, error) {

@@ -111,7 +111,45 @@ func table(w io.Writer, results []Result, scenarios []Scenario, kinds []*Kind) {
 			}
 			row(cells)
 		}
+		if s.Is("floor") {
+			aboveFloor(row, results, s, kinds)
+		}
 	}
+}
+
+// floor is the broker that stores nothing and shows what the machine and the
+// client cost.
+const floor = "echo"
+
+// aboveFloor adds rows with what lies above the floor, if it was measured.
+func aboveFloor(row func([]string), results []Result, s Scenario, kinds []*Kind) {
+	if kinds[0].Name == floor || !slices.ContainsFunc(kinds, func(k *Kind) bool { return k.Name == floor }) {
+		return
+	}
+	for _, f := range s.Figs {
+		base := median(gather(results, s.Name, floor, f.Path).counted)
+		first := gather(results, s.Name, kinds[0].Name, f.Path).less(base)
+		cells := []string{s.Name, f.Path + " above " + floor, first.cell()}
+		for _, k := range kinds[1:] {
+			if k.Name == floor {
+				cells = append(cells, "", "")
+				continue
+			}
+			v := gather(results, s.Name, k.Name, f.Path).less(base)
+			cells = append(cells, v.cell(), ratio(first, v, f.More))
+		}
+		row(cells)
+	}
+}
+
+// less is the values that count with a floor taken from each.
+func (v values) less(base float64) (above values) {
+	for _, x := range v.counted {
+		if !math.IsNaN(base) {
+			above.counted = append(above.counted, x-base)
+		}
+	}
+	return above
 }
 
 // remarks lists the runs that do not count, and why.

@@ -162,6 +162,10 @@ func latencies(out io.Writer, report []byte) error {
 func scrape(b *rig.Broker) (map[string]*histogram, error) {
 	client := http.Client{Timeout: 10 * time.Second}
 	resp, err := client.Get("http://" + b.HTTP + "/metrics")
+	for end := time.Now().Add(rig.ReadyWait); err != nil && time.Now().Before(end); { // clients are served a moment earlier
+		time.Sleep(10 * time.Millisecond)
+		resp, err = client.Get("http://" + b.HTTP + "/metrics")
+	}
 	if err != nil {
 		return nil, err
 	}
