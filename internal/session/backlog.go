@@ -53,9 +53,7 @@ func (ch *channel) putOff(f wire.Frame) bool {
 // waitForBacklog waits until a worker has made room; false: the connection is
 // to end. It runs on the reader.
 func (c *conn) waitForBacklog() bool {
-	c.waiting.Store(true)
-	defer c.waiting.Store(false)
-	return c.waitFor(c.backlog.room)
+	return c.aside(func() bool { return c.waitFor(c.backlog.room) })
 }
 
 // backlogFull reports whether the channel may keep nothing more. ch.mu is held.

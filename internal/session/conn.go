@@ -52,9 +52,11 @@ type conn struct {
 	opened      atomic.Bool // the broker knows the connection
 
 	// The reader's.
-	slab  slab
-	dirty []*channel // channels with something to flush
-	last  *channel   // the channel of the last frame
+	slab   slab
+	dirty  []*channel // channels with something to flush
+	last   *channel   // the channel of the last frame
+	turn   bool       // has one of the server's turns
+	frames int        // taken in since others were let run
 
 	mu       sync.Mutex
 	channels map[uint16]*channel
@@ -115,8 +117,10 @@ func (c *conn) run() {
 // serve takes frames in until the connection ends, and says goodbye.
 func (c *conn) serve() {
 	for {
+		c.takeTurn()
 		err := c.takeIn()
 		c.flush()
+		c.endTurn()
 		if err == nil {
 			err = c.more()
 		}
@@ -173,6 +177,7 @@ func (c *conn) takeIn() error {
 		if !ok {
 			return nil
 		}
+		c.frames++
 		if err := c.frame(f); err != nil {
 			return err
 		}
@@ -212,9 +217,7 @@ func (c *conn) waitForRoom() bool {
 func (c *conn) waitForCredit() {
 	if !c.credit.Enough() {
 		c.flush()
-		c.waiting.Store(true)
-		c.credit.Wait(c.stop)
-		c.waiting.Store(false)
+		c.aside(func() bool { return c.credit.Wait(c.stop) })
 	}
 }
 

@@ -48,6 +48,7 @@ type Server struct {
 	frameMax   uint32
 	options    Options
 	readers    sync.Pool // of *broker.Reader
+	turns      turns
 
 	mu      sync.Mutex
 	conns   map[*conn]struct{}
@@ -95,6 +96,7 @@ func NewServer(o Options) *Server {
 		maxMessage: uint64(o.Settings.MaxMessageSize),
 		frameMax:   o.Settings.FrameMax,
 		conns:      make(map[*conn]struct{}),
+		turns:      newTurns(),
 	}
 	s.readers.New = func() any { return s.broker.NewReader() }
 	if s.maxMessage == 0 {
