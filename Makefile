@@ -53,6 +53,9 @@ bench-compare: ## this tree beside a PEER: rabbitmq (the default), echo, holdfas
 bench-table: ## every target of bench/targets.txt, RabbitMQ beside this tree, about 45 minutes; again: what is missing
 	$(GO) run ./bench/campaign $(BENCH)
 
+bench-micro: ## what one message costs in each room, by Go benchmarks
+	$(GO) run ./bench/micro $(BENCH)
+
 bench-rabbitmq: ## install Debian's RabbitMQ to compare with, without its service
 	bench/install-rabbitmq
 

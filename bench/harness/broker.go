@@ -59,7 +59,7 @@ func ParseKind(ctx context.Context, text, tools, perf string) (*Kind, error) {
 		if os.Getenv(rig.BinaryEnv) != "" {
 			return holdfast(text, versionOf(perf), perf), nil
 		}
-		return holdfast(text, headCommit(), perf), nil
+		return holdfast(text, HeadCommit(), perf), nil
 	case name == "holdfast" && rest != "":
 		path, err := filepath.Abs(rest)
 		if err == nil {
@@ -72,7 +72,7 @@ func ParseKind(ctx context.Context, text, tools, perf string) (*Kind, error) {
 		k.start = func(ctx context.Context, dir string) (*instance, error) { return startRabbitMQ(ctx, server, dir) }
 		return k, err
 	case text == "echo":
-		k := &Kind{Name: text, Commit: headCommit(), Sync: "nothing is stored"}
+		k := &Kind{Name: text, Commit: HeadCommit(), Sync: "nothing is stored"}
 		k.start = func(ctx context.Context, dir string) (*instance, error) { return startEcho(ctx, perf) }
 		return k, nil
 	case strings.Contains(text, ":"):

@@ -34,8 +34,8 @@ func git(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// headCommit names the commit of this tree, and says if it was changed since.
-func headCommit() string {
+// HeadCommit names the commit of this tree, and says if it was changed since.
+func HeadCommit() string {
 	commit, err := git("rev-parse", "--short=12", "HEAD")
 	if err != nil {
 		return "unknown"

@@ -8,11 +8,11 @@ import (
 	"holdfast/internal/vfs"
 )
 
-func benchLog(b *testing.B, ask func([]GroupID)) *Log {
+func benchLog(b *testing.B, fs vfs.FS, dir string, ask func([]GroupID)) *Log {
 	var l *Log
 	o := Options{Logger: quiet(), Events: Events{NeedSnapshot: ask}}
 	var err error
-	if l, err = Open(vfs.OS(), b.TempDir(), o); err != nil {
+	if l, err = Open(fs, dir, o); err != nil {
 		b.Fatal(err)
 	}
 	l.Start()
@@ -23,6 +23,15 @@ func benchLog(b *testing.B, ask func([]GroupID)) *Log {
 // BenchmarkCommit appends entries of 1 KiB items and waits for them to be stable: so many writers, each with so many items
 // per entry and so many entries under way.
 func BenchmarkCommit(b *testing.B) {
+	benchCommit(b, func() (vfs.FS, string) { return vfs.OS(), b.TempDir() })
+}
+
+// BenchmarkCommitMem is the same with files in memory: what the room itself costs.
+func BenchmarkCommitMem(b *testing.B) {
+	benchCommit(b, func() (vfs.FS, string) { return vfs.NewMem(), "log" })
+}
+
+func benchCommit(b *testing.B, where func() (vfs.FS, string)) {
 	for _, c := range []struct {
 		name                   string
 		writers, items, window int
@@ -31,7 +40,8 @@ func BenchmarkCommit(b *testing.B) {
 		{"8x100", 8, 100, 1, false}, {"8x100x4", 8, 100, 4, false}, {"8x100-growing", 8, 100, 1, true}} {
 		b.Run(c.name, func(b *testing.B) {
 			asked := make([]atomic.Bool, c.writers+1)
-			l := benchLog(b, func(gs []GroupID) {
+			fs, dir := where()
+			l := benchLog(b, fs, dir, func(gs []GroupID) {
 				for _, g := range gs {
 					asked[g].Store(true)
 				}
@@ -80,16 +90,16 @@ func BenchmarkCommit(b *testing.B) {
 			}
 			wg.Wait()
 			b.StopTimer()
-			s := l.Stats()
+			s, times := l.Stats(), l.Times()
 			b.ReportMetric(float64(s.Items)/b.Elapsed().Seconds(), "msg/s")
 			b.ReportMetric(float64(s.Items)/float64(s.Syncs), "msg/sync")
-			b.ReportMetric((s.Times.Write.Sum+s.Times.Sync.Sum)/float64(s.Syncs)*1e6, "us/sync")
+			b.ReportMetric((times.Write.Sum+times.Sync.Sum)/float64(s.Syncs)*1e6, "us/sync")
 		})
 	}
 }
 
 // fillLog appends n items of a size to one group, in entries of so many, and waits for them. Asked for snapshots, it gives one.
-func fillLog(b *testing.B, dir string, n, per, size int, groups int) {
+func fillLog(b *testing.B, fs vfs.FS, dir string, n, per, size int, groups int) {
 	var l *Log
 	var mu sync.Mutex
 	index := make([]uint64, groups+1)
@@ -102,7 +112,7 @@ func fillLog(b *testing.B, dir string, n, per, size int, groups int) {
 		}
 	}
 	var err error
-	if l, err = Open(vfs.OS(), dir, o); err != nil {
+	if l, err = Open(fs, dir, o); err != nil {
 		b.Fatal(err)
 	}
 	l.Start()
@@ -141,7 +151,7 @@ func BenchmarkOpen(b *testing.B) {
 	}{{"10M-in-1", 10_000_000, 100, 1}, {"10M-in-1000", 10_000_000, 100, 1000}, {"1M-in-100k", 1_000_000, 1, 100_000}} {
 		b.Run(c.name, func(b *testing.B) {
 			dir, groups := b.TempDir(), c.groups
-			fillLog(b, dir, c.items, c.per, 100, groups)
+			fillLog(b, vfs.OS(), dir, c.items, c.per, 100, groups)
 			b.ResetTimer()
 			for range b.N {
 				l, err := Open(vfs.OS(), dir, Options{Logger: quiet()})
@@ -167,16 +177,24 @@ func BenchmarkOpen(b *testing.B) {
 
 // BenchmarkRead reads items of 1 KiB: a queue drained in order, one of a hundred interleaved ones, and here and there.
 func BenchmarkRead(b *testing.B) {
-	const n = 400_000
+	benchRead(b, 400_000, func() (vfs.FS, string) { return vfs.OS(), b.TempDir() })
+}
+
+// BenchmarkReadMem is the same with files in memory.
+func BenchmarkReadMem(b *testing.B) {
+	benchRead(b, 50_000, func() (vfs.FS, string) { return vfs.NewMem(), "log" })
+}
+
+func benchRead(b *testing.B, n int, where func() (vfs.FS, string)) {
 	for _, c := range []struct {
 		name   string
 		groups int
 		step   uint64
 	}{{"in-order", 1, 1}, {"in-order-of-100", 100, 1}, {"random", 1, 7919}} {
 		b.Run(c.name, func(b *testing.B) {
-			dir := b.TempDir()
-			fillLog(b, dir, n, 100, 1024, c.groups)
-			l, err := Open(vfs.OS(), dir, Options{Logger: quiet()})
+			fs, dir := where()
+			fillLog(b, fs, dir, n, 100, 1024, c.groups)
+			l, err := Open(fs, dir, Options{Logger: quiet()})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -215,13 +233,14 @@ func BenchmarkEncode(b *testing.B) {
 		out, _, _ = appendRecord(out, &rec)
 		sealFrame(out, 0, head{gen: 1, seq: 1, listLen: n, records: 1})
 	}
+	b.ReportMetric(100, "msg/op")
 }
 
 // BenchmarkHeldFirst holds the first item while all others pass, and reports how far the files went beyond what D3 allows: twice
 // the live bytes and six segments of the size then in use.
 func BenchmarkHeldFirst(b *testing.B) {
 	var asked atomic.Bool
-	l := benchLog(b, func([]GroupID) { asked.Store(true) })
+	l := benchLog(b, vfs.OS(), b.TempDir(), func([]GroupID) { asked.Store(true) })
 	const per = 100
 	body := make([]byte, 1024)
 	items := make([][]byte, per)

@@ -145,4 +145,5 @@ func BenchmarkConfirms(b *testing.B) {
 		buf = c.take(buf[:0], 1)
 		c.ch.conn.out.batch.reset()
 	}
+	b.ReportMetric(100, "msg/op")
 }

@@ -226,3 +226,41 @@ func BenchmarkAppendDelivery(b *testing.B) {
 		buf = AppendContent(buf, 1, p, body, 131072)
 	}
 }
+
+// BenchmarkPublishFrames is what arrives of a publish of 1 KiB: three frame heads, the method, and the content header.
+func BenchmarkPublishFrames(b *testing.B) {
+	bytes := appendPublish(nil, make([]byte, 1024))
+	var m BasicPublish
+	b.ReportAllocs()
+	for b.Loop() {
+		var frames [3]Frame
+		for at, i := 0, 0; at < len(bytes); i++ {
+			head := ParseFrameHead(bytes[at:])
+			frames[i] = Frame{Type: head.Type, Channel: head.Channel, Payload: bytes[at+FrameHeaderSize : at+FrameHeaderSize+int(head.Size)]}
+			at += int(head.Size) + FrameOverhead
+		}
+		_, args, _ := SplitMethod(frames[0].Payload)
+		if err := m.Decode(args); err != nil {
+			b.Fatal(err)
+		}
+		if h, err := ParseContentHeader(frames[1].Payload); err != nil || int(h.BodySize) != len(frames[2].Payload) {
+			b.Fatal(h.BodySize, err)
+		}
+	}
+}
+
+// BenchmarkAppendPublish encodes the same.
+func BenchmarkAppendPublish(b *testing.B) {
+	body, buf := make([]byte, 1024), make([]byte, 0, 64<<10)
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = appendPublish(buf[:0], body)
+	}
+}
+
+var benchProperties = NewProperties(PropertySet{DeliveryMode: Transient})
+
+func appendPublish(dst, body []byte) []byte {
+	dst = AppendMethod(dst, 1, &BasicPublish{Exchange: []byte("orders"), RoutingKey: []byte("eu.de.created")})
+	return AppendContent(dst, 1, benchProperties, body, 131072)
+}
