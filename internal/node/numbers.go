@@ -38,7 +38,7 @@ func (n *Node) values() metrics.Values {
 			Confirmed: c.Confirmed, Nacked: c.Nacked,
 			Delivered: t.Delivered, Redelivered: t.Redelivered, Acked: t.Acked, GetsEmpty: t.GetsEmpty,
 		},
-		Log: logValues(n.seglog.Stats()),
+		Log: logValues(n.seglog.Stats(), n.seglog.Times()),
 		Shards: metrics.Shards{
 			Shards: uint64(shards.Shards), Groups: uint64(shards.Groups),
 			Rounds: shards.Rounds, Entries: shards.Entries, Records: shards.Records,
@@ -57,8 +57,7 @@ func (n *Node) values() metrics.Values {
 	return v
 }
 
-func logValues(s seglog.Stats) metrics.Log {
-	t := &s.Times
+func logValues(s seglog.Stats, t seglog.Times) metrics.Log {
 	return metrics.Log{
 		Segments:  map[string]uint64{"hot": uint64(s.Hot), "cold": uint64(s.Cold), "free": uint64(s.Free)},
 		DiskBytes: uint64(s.DiskBytes), LiveBytes: uint64(s.LiveBytes), DeadBytes: uint64(s.DeadBytes),

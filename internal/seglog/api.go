@@ -167,7 +167,6 @@ type Stats struct {
 
 	Syncs          uint64 // of frames with records
 	Records, Items uint64 // made stable; Items/Syncs is messages per sync
-	Times          Times
 	WrittenBytes   uint64 // by commits, padding included
 	QueuedBytes    int64  // appended and not yet stable
 	QueuedBatches  int64

@@ -202,7 +202,7 @@ func (l *Log) roll(next *segment) {
 	if old := l.active; old != nil {
 		l.sealLocked(old)
 		if now-old.openedAt < int64(growWithin) {
-			l.grow()
+			l.grow(old.size)
 		}
 	}
 	next.state, next.kind, next.gen = segActive, segmentHot, l.nextGen()

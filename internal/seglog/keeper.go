@@ -137,8 +137,7 @@ func (l *Log) recycle(s *segment) error {
 	l.tables.drop(s.runs)
 	l.stats.recycled.Add(1)
 	l.mu.Lock()
-	keep := len(l.pool) < l.want && s.size <= l.target && s.size >= l.target/2 ||
-		l.noSpace != "" && len(l.pool) < poolBusy || l.need > 0 && s.size >= l.need
+	keep := l.wanted(s)
 	l.mu.Unlock()
 	if !keep {
 		l.discard(s)

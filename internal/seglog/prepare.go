@@ -14,9 +14,10 @@ import (
 
 const (
 	poolBusy = 2 // segments held ready once the log has rolled for the first time
+	poolMost = 4 // used ones kept while it rolls: made anew, they would cost as much writing as what they hold
 
-	growWithin = 2 * time.Second  // a segment filled faster doubles the size of the next
-	calmAfter  = 10 * time.Second // without a roll sizes fall back
+	growWithin = 100 * time.Millisecond // a segment filled faster doubles the size of the next
+	calmAfter  = 10 * time.Second       // without a roll sizes fall back
 
 	fillChunk = 1 << 20
 )
@@ -117,8 +118,25 @@ func (l *Log) reclaimable() bool {
 
 func off(a, b int64) int64 { return max(a-b, b-a) }
 
-// grow doubles the size of segments to come.
-func (l *Log) grow() { l.target = min(2*l.target, l.o.SegmentMax) }
+// busy tells whether the log has gone on in another segment a moment ago.
+func (l *Log) busy() bool { return l.o.Clock.Mono()-l.rolledAt < int64(calmAfter) }
+
+// wanted tells whether a segment that has become free is to be used again.
+func (l *Log) wanted(s *segment) bool {
+	switch ready := len(l.pool); {
+	case l.noSpace != "" && ready < poolBusy, l.need > 0 && s.size >= l.need:
+		return true
+	case s.size > l.target || s.size < l.target/2:
+		return false
+	case ready >= l.want:
+		total, _, _, limit := l.spaceState()
+		return ready < poolMost && l.busy() && total+s.size <= limit
+	}
+	return true
+}
+
+// grow makes segments to come twice as large as one that was filled quickly.
+func (l *Log) grow(size int64) { l.target = min(max(2*size, l.target), l.o.SegmentMax) }
 
 // calmTarget is the size for a log in which little happens: small, unless there is much to keep.
 func (l *Log) calmTarget(live int64) int64 {
@@ -158,6 +176,9 @@ func (l *Log) prepareStep() bool {
 		return false
 	}
 	size, urgent := l.target, l.need > 0 && l.pickable(l.need, segmentHot) < 0
+	if len(l.pool) == 0 && l.active != nil { // larger ones when there is time for them
+		size = min(size, max(l.active.size, l.o.SegmentMin))
+	}
 	if urgent {
 		size = max(size, alignPage64(l.need))
 	}
@@ -267,8 +288,12 @@ func (l *Log) unwanted() *segment {
 	if l.need > 0 || l.noSpace != "" {
 		return nil
 	}
+	most := l.want
+	if l.busy() {
+		most = max(most, poolMost)
+	}
 	for i, s := range l.pool {
-		if s.size > l.target || s.size < l.target/4 || len(l.pool) > l.want && (i == len(l.pool)-1 || s.size != l.target) {
+		if s.size > l.target || s.size < l.target/4 || len(l.pool) > most && (i == len(l.pool)-1 || s.size != l.target) {
 			l.pool = append(l.pool[:i], l.pool[i+1:]...)
 			return s
 		}

@@ -19,7 +19,7 @@ type counters struct {
 func (l *Log) Stats() Stats {
 	c := &l.stats
 	s := Stats{
-		Syncs: c.syncs.Load(), Times: l.times.read(),
+		Syncs:   c.syncs.Load(),
 		Records: c.records.Load(), Items: c.items.Load(), WrittenBytes: c.written.Load(),
 		RewrittenBytes: c.rewritten.Load(), RewrittenSegments: c.rewrittenSegs.Load(),
 		RecycledSegments: c.recycled.Load(), Checkpoints: c.checkpoints.Load(),

@@ -32,7 +32,9 @@ func (t *timers) init() {
 // since notes what took from began to now, both of clock.Mono.
 func (t timer) since(began, now int64) { t.Observe(float64(now-began) * 1e-9) }
 
-func (t *timers) read() Times {
+// Times returns how long things took since the start.
+func (l *Log) Times() Times {
+	t := &l.times
 	return Times{
 		Write: t.write.Read(), Sync: t.sync.Read(), Index: t.index.Read(), Change: t.change.Read(),
 		Checkpoint: t.checkpoint.Read(), Rewrite: t.rewrite.Read(), Hold: t.hold.Read(),

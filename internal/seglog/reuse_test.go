@@ -1,0 +1,67 @@
+package seglog
+
+import (
+	"testing"
+	"time"
+)
+
+// rollOver fills n segments whose items nobody needs for long, one every pause.
+func (r *rig) rollOver(n int, pause time.Duration) {
+	r.t.Helper()
+	if r.l.active == nil {
+		r.append(entryRecord(2, r.l.group(2).lastIndex+1, 0, 0, 0))
+	}
+	for range n {
+		for seg := r.l.active; r.l.active == seg; {
+			index := r.l.group(2).lastIndex + 1
+			r.append(entryRecord(2, index, index, 1, 6000), snapshotRecord(2, index))
+			r.l.Release(2, index, []Range{{index, index}})
+		}
+		r.clk.Advance(pause)
+		r.keep()
+	}
+}
+
+// TestBusyLogUsesItsSegmentsAgain: while the log rolls, what becomes free is used again and not made anew, even if more becomes
+// free at once than is held ready in calm; the rest goes back to the disk when it is calm.
+func TestBusyLogUsesItsSegmentsAgain(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.rollOver(20, time.Second)
+	made := r.l.nextID
+	r.rollOver(100, time.Second)
+	if r.l.nextID != made {
+		t.Errorf("%d segments made anew while others became free: %+v", r.l.nextID-made, r.l.Stats())
+	}
+	if s := r.l.Stats(); s.DiskBytes > 2*s.LiveBytes+spareSegments*s.SegmentSize {
+		t.Errorf("too much on the disk: %+v", s)
+	}
+	for range 30 {
+		r.clk.Advance(time.Second)
+		r.keep()
+	}
+	if s := r.l.Stats(); s.Free > poolBusy {
+		t.Errorf("in calm %d segments are held ready", s.Free)
+	}
+}
+
+// TestSegmentsGrowFromWhatWasFilled: the size follows how fast a segment of that size is filled, so small ones left over do
+// not drive it up.
+func TestSegmentsGrowFromWhatWasFilled(t *testing.T) {
+	r := newRig(t)
+	r.o.SegmentMax = 1 << 20
+	r.start()
+	r.rollOver(1, 0)
+	if r.l.target != 128<<10 {
+		t.Fatalf("a quickly filled segment of 64 KiB makes them %d", r.l.target)
+	}
+	r.l.grow(64 << 10)
+	r.l.grow(64 << 10)
+	if r.l.target != 128<<10 {
+		t.Errorf("further ones of 64 KiB make them %d", r.l.target)
+	}
+	r.rollOver(40, time.Second)
+	if r.l.target != 128<<10 {
+		t.Errorf("slowly filled ones make them %d", r.l.target)
+	}
+}
