@@ -9,6 +9,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"holdfast/test/raw"
 )
 
 // as is the target's URL for another user and vhost.
@@ -145,7 +147,7 @@ func TestVhosts(t *testing.T) {
 	ctl(t, "delete_vhost", vhost)
 	select {
 	case <-gone:
-	case <-time.After(15 * time.Second):
+	case <-time.After(raw.Wait):
 		t.Fatal("the connection to the deleted vhost lives on")
 	}
 	_, err := amqp.Dial(as(t, "guest", "guest", vhost))

@@ -72,7 +72,7 @@ func TestMemoryAlarm(t *testing.T) {
 	t.Cleanup(func() { late.Close() })
 	must(late.Start())(t)
 	ok(t, late.Login("guest", "guest"))
-	ok(t, late.Tune(2047, 131072, 1)) // a heartbeat of a second: silence while blocked is no death
+	ok(t, late.Tune(2047, 131072, 2)) // a heartbeat every 2 s: silence while blocked is no death
 	ok(t, late.Open("/"))
 	ok(t, late.OpenChannel(1))
 	must(late.Call(1, raw.ConfirmSelect, raw.ConfirmSelectOk, raw.Bits{false}))(t)
@@ -96,10 +96,22 @@ func TestMemoryAlarm(t *testing.T) {
 
 	// Who only consumes notices nothing.
 	equal(t, "consumed under the alarm", string(get(t, consumer, "other", true).Body), "before")
-	time.Sleep(4 * time.Second)
+	time.Sleep(6 * time.Second)
 	settled(t, consumer)
 
-	// Memory comes back, and with it the publishers.
+	// Memory comes back, and with it the publishers. From then on silence counts again.
+	beating := make(chan struct{})
+	defer close(beating)
+	go func() {
+		for {
+			select {
+			case <-beating:
+				return
+			case <-time.After(200 * time.Millisecond):
+				_ = late.Write1(raw.FrameHeartbeat, 0, nil)
+			}
+		}
+	}()
 	must(consumer.QueuePurge("filling", false))(t)
 	done := make(chan struct{})
 	go func() { // what the filler still has to send must go somewhere

@@ -88,7 +88,7 @@ func TestCutLinks(t *testing.T) {
 
 	seen := map[string]int{} // deliveries without the flag
 	all := map[string]bool{}
-	for end := time.Now().Add(30 * time.Second); len(all) < n; {
+	for end := time.Now().Add(3 * time.Minute); len(all) < n; {
 		if time.Now().After(end) {
 			t.Fatalf("%d of %d messages seen", len(all), n)
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // ReadyWait bounds how long a start may take.
-const ReadyWait = 60 * time.Second
+const ReadyWait = 2 * time.Minute
 
 // Broker is one broker on loopback with a data folder of its own. Its methods
 // are for one goroutine.
@@ -52,7 +52,9 @@ func New(binary, dir string, extra ...string) (*Broker, error) {
 	}, nil
 }
 
-// ports are those given out by this process.
+// ports are those given out by this process, each with the UDP socket that
+// keeps it: no other process that asks freeAddr is given the same one, also
+// while the broker is down.
 var ports sync.Map
 
 // freeAddr is an address nobody listens on. Its port is below those that the
@@ -60,15 +62,18 @@ var ports sync.Map
 // while the broker is down.
 func freeAddr() (string, error) {
 	for range 1000 {
-		port := 20_000 + rand.IntN(12_000)
-		if _, taken := ports.LoadOrStore(port, true); taken {
-			continue
-		}
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		addr := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000))
+		kept, err := net.ListenPacket("udp", addr)
 		if err != nil {
 			continue
 		}
-		return l.Addr().String(), l.Close()
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			kept.Close()
+			continue
+		}
+		ports.Store(addr, kept)
+		return addr, l.Close()
 	}
 	return "", errors.New("no free port on loopback")
 }
@@ -146,12 +151,12 @@ func Answers(addr string) bool {
 }
 
 // Kill ends the process with SIGKILL and waits for its end.
-func (b *Broker) Kill() error { return b.end(syscall.SIGKILL, 10*time.Second) }
+func (b *Broker) Kill() error { return b.end(syscall.SIGKILL, time.Minute) }
 
 // Stop ends the process with SIGTERM; ending otherwise than with status 0, or
-// not within half a minute, is an error (and then it is killed).
+// not within two minutes, is an error (and then it is killed).
 func (b *Broker) Stop() error {
-	if err := b.end(syscall.SIGTERM, 30*time.Second); err != nil {
+	if err := b.end(syscall.SIGTERM, 2*time.Minute); err != nil {
 		return err
 	}
 	if b.err != nil {
