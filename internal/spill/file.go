@@ -1,0 +1,159 @@
+package spill
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"holdfast/internal/vfs"
+)
+
+const suffix = ".spill"
+
+// file is one file of the store. It belongs to the store's goroutine, but for
+// what readers use: f and name, which do not change.
+type file struct {
+	f      vfs.File
+	name   string
+	end    int64 // where the next block goes
+	size   int64
+	blocks int // that are not dead
+	dead   []stretch
+	idle   int64 // bytes of dead
+	holes  int64 // bytes given back
+}
+
+type stretch struct{ off, size int64 }
+
+func aligned(n int64) int64 { return (n + vfs.PunchAlign - 1) &^ (vfs.PunchAlign - 1) }
+
+// sweep removes what an earlier process has left.
+func sweep(fs vfs.FS, dir string) error {
+	names, err := fs.List(dir)
+	if vfs.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, suffix) {
+			if err := fs.Remove(path.Join(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// open makes the file that blocks go to next.
+func (s *Store) open() (*file, error) {
+	if err := s.fs.MkdirAll(s.dir); err != nil {
+		return nil, err
+	}
+	s.lastFile++
+	name := path.Join(s.dir, fmt.Sprintf("%08x%s", s.lastFile, suffix))
+	f, err := s.fs.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	s.stats.files.Add(1)
+	made := &file{f: f, name: name}
+	s.files[made] = struct{}{}
+	return made, nil
+}
+
+// write puts a block, filled up, at the end of the current file.
+func (s *Store) write(buf []byte) (*file, int64, error) {
+	if s.current == nil || s.current.end >= s.o.FileSize {
+		f, err := s.open()
+		if err != nil {
+			return nil, 0, err
+		}
+		s.leave()
+		s.current = f
+	}
+	f, off := s.current, s.current.end
+	if _, err := f.f.WriteAt(buf, off); err != nil {
+		if !vfs.IsSpace(err) {
+			s.leave() // perhaps it is the file
+		}
+		return nil, 0, err
+	}
+	f.end += int64(len(buf))
+	f.blocks++
+	s.stats.disk.Add(max(f.end-f.size, 0))
+	f.size = max(f.size, f.end)
+	return f, off, nil
+}
+
+// leave ends the current file: no further block goes there.
+func (s *Store) leave() {
+	f := s.current
+	s.current = nil
+	if f != nil && f.blocks == 0 {
+		s.remove(f)
+	}
+}
+
+// giveBack gives the space of a dead block back: with the file when that has no
+// other, else with others of the file when that is worth a call.
+func (s *Store) giveBack(b *Block) {
+	f := b.file
+	s.stats.blocks.Add(-1)
+	s.stats.bytes.Add(-int64(b.size))
+	f.blocks--
+	switch {
+	case f.blocks > 0:
+	case s.current == f && f.holes == 0 && f.size <= s.o.PunchSize/8:
+		// Small, and the next block may come soon: it goes to the beginning.
+		f.end, f.dead, f.idle = 0, nil, 0
+		return
+	default:
+		if s.current == f {
+			s.current = nil
+		}
+		s.remove(f)
+		return
+	}
+	f.dead = append(f.dead, stretch{b.off, b.Size()})
+	if f.idle += b.Size(); f.idle >= s.o.PunchSize && !s.noPunch {
+		s.punch(f)
+	}
+}
+
+// punch makes holes where blocks were.
+func (s *Store) punch(f *file) {
+	slices.SortFunc(f.dead, func(a, b stretch) int { return int(a.off - b.off) })
+	for i := 0; i < len(f.dead); {
+		hole := f.dead[i]
+		for i++; i < len(f.dead) && f.dead[i].off == hole.off+hole.size; i++ {
+			hole.size += f.dead[i].size
+		}
+		err := f.f.Punch(hole.off, hole.size)
+		switch {
+		case errors.Is(err, errors.ErrUnsupported):
+			s.noPunch = true // the space waits for the whole file
+			return
+		case err != nil:
+			s.o.Logger.Warn("spilled bodies: space is not given back before the whole file is free", "error", err)
+			s.noPunch = true
+			return
+		}
+		s.stats.holes.Add(1)
+		s.stats.disk.Add(-hole.size)
+		f.holes += hole.size
+	}
+	f.dead, f.idle = f.dead[:0], 0
+}
+
+func (s *Store) remove(f *file) {
+	delete(s.files, f)
+	if err := errors.Join(f.f.Close(), s.fs.Remove(f.name)); err != nil {
+		s.o.Logger.Warn("spilled bodies: a file that is not needed stays until the next start", "error", err)
+	}
+	s.stats.files.Add(-1)
+	s.stats.disk.Add(f.holes - f.size)
+}
