@@ -258,9 +258,12 @@ func BenchmarkAppendPublish(b *testing.B) {
 	}
 }
 
-var benchProperties = NewProperties(PropertySet{DeliveryMode: Transient})
+var (
+	benchProperties = NewProperties(PropertySet{DeliveryMode: Transient})
+	benchPublish    = &BasicPublish{Exchange: []byte("orders"), RoutingKey: []byte("eu.de.created")}
+)
 
 func appendPublish(dst, body []byte) []byte {
-	dst = AppendMethod(dst, 1, &BasicPublish{Exchange: []byte("orders"), RoutingKey: []byte("eu.de.created")})
+	dst = AppendMethod(dst, 1, benchPublish)
 	return AppendContent(dst, 1, benchProperties, body, 131072)
 }
