@@ -148,7 +148,7 @@ func TestComparison(t *testing.T) {
 	list := filepath.Join(dir, "list")
 	err = os.WriteFile(list, []byte(`
 counted | disk | throughput -C 500 -f persistent -c 50 -a -z 1 | sent.total+ confirm_us.p50- disk.rate+
-killed | kill | recovery --messages 500 --idle 5 | figures.confirmed_lost-
+killed | kill | recovery --messages 500 --idle 60 | figures.confirmed_lost-
 beside | | latency -C 200 -r 2000 -a | received.total+
 & throughput -r 100 -a
 `), 0o600)

@@ -103,7 +103,7 @@ func (h *history) step() error {
 				if !strings.HasPrefix(bodies[i], "transient") {
 					q.confirmed[bodies[i]] = true
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(patience):
 				return errors.New("no confirm")
 			}
 		}

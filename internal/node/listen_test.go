@@ -155,7 +155,7 @@ func TestStopCutsOffTheSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop(t, n)
-	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.SetReadDeadline(time.Now().Add(patience))
 	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("still connected")
 	}

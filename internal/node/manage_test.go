@@ -52,7 +52,7 @@ func (o operator) page(path string) string {
 func (o operator) until(want string, look func() string) {
 	o.t.Helper()
 	var last string
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if last = look(); strings.Contains(last, want) {
 			return
 		}

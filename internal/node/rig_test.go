@@ -32,6 +32,7 @@ func (p place) settings() *config.Settings {
 	s.Storage.SegmentMin, s.Storage.SegmentMax = 256<<10, 1<<20
 	s.Storage.CheckpointBytes = 1 << 20
 	s.Shards = 2
+	s.Heartbeat = 0 // the clock of some tests runs ahead of the client's
 	return s
 }
 
@@ -83,7 +84,7 @@ func dial(t testing.TB, n *Node) *amqp.Connection {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := amqp.Dial("amqp://guest:guest@" + at.String() + "/")
+	c, err := amqp.DialConfig("amqp://guest:guest@"+at.String()+"/", amqp.Config{Locale: "en_US"}) // without heartbeats
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func send(t testing.TB, ch *amqp.Channel, queue string, mode uint8, bodies ...st
 		waits = append(waits, w)
 	}
 	for i, w := range waits {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		acked, err := w.WaitContext(ctx)
 		cancel()
 		if err != nil || !acked {
@@ -163,10 +164,14 @@ func numbered(prefix string, n int) []string {
 	return list
 }
 
+// patience bounds every wait for something that must come about. Only what goes
+// wrong takes it, and a machine that is slow or busy is not wrong.
+const patience = time.Minute
+
 // eventually waits until something is true.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("in vain: %s", what)
 		}

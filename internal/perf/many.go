@@ -199,7 +199,7 @@ func (e *env) runChurn(ctx context.Context) (*Report, error) {
 				return
 			}
 			defer c.close()
-			for k := 0; ctx.Err() == nil; k++ {
+			for k := 0; k == 0 || ctx.Err() == nil; k++ { // one turn at least, however short the time
 				at := now()
 				if err := once(c, i, k); err != nil {
 					if failed.Add(1) == 1 {

@@ -477,7 +477,7 @@ func TestSpaceComesBack(t *testing.T) {
 	until := func(n int64) {
 		t.Helper()
 		for i := 0; live() > n; i++ {
-			if i == 2000 {
+			if i == 20_000 {
 				t.Fatalf("%d items live", live())
 			}
 			time.Sleep(5 * time.Millisecond)

@@ -22,7 +22,7 @@ func (r *rig) serverSide() *conn {
 // comesAbout waits for something that must come about.
 func comesAbout(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("in vain: %s", what)
 		}

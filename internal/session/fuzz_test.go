@@ -56,7 +56,7 @@ func FuzzSession(f *testing.F) {
 				}
 			}
 		}()
-		client.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		client.SetWriteDeadline(time.Now().Add(patience))
 		input = wire.AppendMethod(input, 0, &wire.ConnectionClose{ReplyCode: 200})
 		client.Write(input)
 		select { // an input that ends within a frame is not answered
@@ -66,7 +66,7 @@ func FuzzSession(f *testing.F) {
 		client.Close()
 		select {
 		case <-ended:
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("the session does not end")
 		}
 		if n := r.broker.ListConnections(); len(n) != 0 {

@@ -49,7 +49,7 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 	r := &rig{t: t}
 	o := Options{
 		Settings: settings, Clock: clock.System(), Logger: logger, Version: "test",
-		LoginDelay: time.Millisecond, SilentDelay: time.Millisecond, CloseTimeout: time.Second,
+		LoginDelay: time.Millisecond, SilentDelay: time.Millisecond, CloseTimeout: 3 * time.Second,
 	}
 	for _, option := range options {
 		option(settings, &o, r)

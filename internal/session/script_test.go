@@ -190,7 +190,7 @@ func (c *frameClient) tune(args map[string]string) string {
 
 func (c *frameClient) write(b []byte) {
 	c.t.Helper()
-	c.nc.SetWriteDeadline(time.Now().Add(10 * time.Second))
+	c.nc.SetWriteDeadline(time.Now().Add(patience))
 	if _, err := c.nc.Write(b); err != nil {
 		c.t.Fatalf("write: %v", err)
 	}
@@ -227,7 +227,7 @@ func (c *frameClient) frame() (wire.Frame, error) {
 			}
 		}
 		buf := make([]byte, 64<<10)
-		c.nc.SetReadDeadline(time.Now().Add(10 * time.Second))
+		c.nc.SetReadDeadline(time.Now().Add(patience))
 		n, err := c.nc.Read(buf)
 		if n == 0 {
 			return wire.Frame{}, fmt.Errorf("%w after %q", err, c.in)
@@ -278,7 +278,7 @@ func (c *frameClient) next() string {
 // heartbeats left out.
 func (c *frameClient) untilClosed() string {
 	var b strings.Builder
-	c.nc.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.nc.SetReadDeadline(time.Now().Add(patience))
 	rest, err := io.ReadAll(c.nc)
 	if err != nil && !errors.Is(err, syscall.ECONNRESET) { // that comes when it had bytes of ours unread
 		fmt.Fprintf(&b, "error: %v\n", err)
