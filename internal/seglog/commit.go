@@ -59,9 +59,9 @@ func (l *Log) commitOrSleep() bool {
 	if l.failed.Load() {
 		return false
 	}
+	closing := l.closing.Load() // before the inbox is looked at: what was appended before Close is in it
 	waits, urgent := l.in.state()
 	now := l.o.Clock.Mono()
-	closing := l.closing.Load()
 	wakeAt := int64(0)
 	switch {
 	case urgent || !c.fair.empty() || waits && closing:

@@ -4,7 +4,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"holdfast/internal/clock"
 	"holdfast/internal/vfs"
 )
 
@@ -83,5 +85,38 @@ func TestManyWritersOnDisk(t *testing.T) {
 				r.mustRead(g, id)
 			}
 		}
+	}
+}
+
+// momentClock lets something happen between two things that the log does.
+type momentClock struct {
+	*clock.Manual
+	moment func() // at the next look at the clock
+}
+
+func (c *momentClock) Mono() int64 {
+	if f := c.moment; f != nil {
+		c.moment = nil
+		f()
+	}
+	return c.Manual.Mono()
+}
+
+// TestCloseTakesWhatWasAppended: what went in before Close is written, also when both come while the committer is looking.
+func TestCloseTakesWhatWasAppended(t *testing.T) {
+	r := newRig(t)
+	clk := &momentClock{Manual: r.clk}
+	r.o.Clock = clk
+	r.start()
+	r.l.com.timer = clk.AfterFunc(time.Hour, func() {})
+	stable := false
+	clk.moment = func() {
+		r.l.Append(&Batch{Records: []Record{entryRecord(2, 1, 1, 1, 10)}, Stable: func(*Batch) { stable = true }})
+		r.l.closing.Store(true)
+	}
+	for r.l.commitOrSleep() {
+	}
+	if !stable || r.l.in.waiting() {
+		t.Fatal("the committer ended before it had written all")
 	}
 }
