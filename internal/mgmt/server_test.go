@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"holdfast/internal/config"
 	"holdfast/internal/metrics"
 	"holdfast/internal/mgmt/ctl"
+	"holdfast/test/rig"
 )
 
 // start runs a server over a fake broker; its HTTP pages are at the returned URL.
@@ -57,14 +59,14 @@ func start(t *testing.T, change func(*Options)) (*fakeBroker, *Options, string) 
 	return b, &o, url
 }
 
+// freePort is a port of loopback for a setting that cannot say "any".
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := rig.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return int(netip.MustParseAddrPort(addr).Port())
 }
 
 // run is one ctl command against the server.

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +14,7 @@ import (
 
 	"holdfast/internal/config"
 	"holdfast/internal/mgmt/ctl"
+	"holdfast/test/rig"
 )
 
 // operator runs ctl commands against a node.
@@ -187,14 +188,14 @@ func TestAVirtualHostForATest(t *testing.T) {
 	}
 }
 
+// freePort is a port of loopback for a setting that cannot say "any".
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := rig.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return int(netip.MustParseAddrPort(addr).Port())
 }
 
 // However few files may be open, some are left for the log, and some clients are served.

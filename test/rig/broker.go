@@ -35,11 +35,11 @@ type Broker struct {
 
 // New prepares a broker under dir; Start runs it.
 func New(binary, dir string, extra ...string) (*Broker, error) {
-	addr, err := freeAddr()
+	addr, err := FreeAddr()
 	if err != nil {
 		return nil, err
 	}
-	http, err := freeAddr()
+	http, err := FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -53,14 +53,15 @@ func New(binary, dir string, extra ...string) (*Broker, error) {
 }
 
 // ports are those given out by this process, each with the UDP socket that
-// keeps it: no other process that asks freeAddr is given the same one, also
+// keeps it: no other process that asks FreeAddr is given the same one, also
 // while the broker is down.
 var ports sync.Map
 
-// freeAddr is an address nobody listens on. Its port is below those that the
+// FreeAddr is an address of loopback nobody listens on, for a listener that
+// cannot choose its port itself. Its port is below those that the
 // system gives to outgoing connections: one of these could otherwise take it
 // while the broker is down.
-func freeAddr() (string, error) {
+func FreeAddr() (string, error) {
 	for range 1000 {
 		addr := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000))
 		kept, err := net.ListenPacket("udp", addr)
