@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -75,7 +76,7 @@ func (l *Log) checkpoint(clean bool) error {
 	held := l.hold()
 	l.yield = false
 	l.logged -= logged
-	for _, s := range gone {
+	for _, s := range slices.SortedFunc(maps.Values(gone), func(a, b *segment) int { return int(a.id) - int(b.id) }) {
 		s.state = segDead
 		delete(l.segs, s.id)
 		l.kee.dead = append(l.kee.dead, s)

@@ -126,7 +126,7 @@ func (l *Log) wanted(s *segment) bool {
 	switch ready := len(l.pool); {
 	case l.noSpace != "" && ready < poolBusy, l.need > 0 && s.size >= l.need:
 		return true
-	case s.size > l.target || s.size < l.target/2:
+	case s.size > l.target || s.size < l.target/4:
 		return false
 	case ready >= l.want:
 		total, _, _, limit := l.spaceState()
