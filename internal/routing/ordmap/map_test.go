@@ -1,6 +1,7 @@
 package ordmap
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,6 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 )
+
+// The cases of rapid are the same in every run; -rapid.seed=N makes others.
+func init() { flag.Set("rapid.seed", "1") }
 
 // check fails if n breaks an invariant of the tree.
 func check[V any](t *rapid.T, n *node[int, V], root bool, lo, hi *int) int {
