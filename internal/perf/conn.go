@@ -22,6 +22,7 @@ type target struct {
 	tls                         bool
 	insecure                    bool   // any certificate will do
 	frameMax                    uint32 // 0 = what the broker offers
+	brief                       bool   // the connection is closed at once: no TCP keep-alive, which is four system calls
 }
 
 // parseTarget reads an AMQP URI, or just HOST:PORT.
@@ -96,6 +97,9 @@ func dial(ctx context.Context, t target, size int) (*conn, error) {
 		nc, err = d.DialContext(ctx, "tcp", t.addr)
 	} else {
 		var d net.Dialer
+		if t.brief {
+			d.KeepAlive = -1
+		}
 		nc, err = d.DialContext(ctx, "tcp", t.addr)
 	}
 	if err != nil {

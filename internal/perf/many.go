@@ -232,7 +232,9 @@ func (e *env) churn() (func(c *conn, worker, k int) error, error) {
 	switch e.o.what {
 	case "connection":
 		return func(_ *conn, worker, _ int) error {
-			c, err := dial(context.Background(), e.o.target(worker), 1<<10)
+			to := e.o.target(worker)
+			to.brief = true
+			c, err := dial(context.Background(), to, 1<<10)
 			if err != nil {
 				return err
 			}
