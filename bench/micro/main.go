@@ -60,13 +60,16 @@ func run(only, long string, out io.Writer) error {
 		if err := cmd.Start(); err != nil {
 			return err
 		}
+		var rest strings.Builder // what a failure says
 		for lines := bufio.NewScanner(pipe); lines.Scan(); {
 			if text, is := line(r.name, lines.Text()); is {
 				fmt.Fprintln(out, text)
+			} else {
+				fmt.Fprintln(&rest, lines.Text())
 			}
 		}
 		if err := cmd.Wait(); err != nil {
-			return fmt.Errorf("the benchmarks of %s: %w", r.name, err)
+			return fmt.Errorf("the benchmarks of %s: %w\n%s", r.name, err, rest.String())
 		}
 	}
 	return nil
