@@ -6,7 +6,6 @@ import (
 	"holdfast/internal/message"
 	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
-	"holdfast/internal/seglog"
 	"holdfast/internal/wire"
 )
 
@@ -20,7 +19,7 @@ type (
 	// Consumer receives deliveries. Its methods run on shard workers and never block.
 	Consumer = queuehost.Consumer
 	// Reader is what one goroutine loads deliveries from the log with.
-	Reader = seglog.Reader
+	Reader = queuehost.Reader
 	// Ticket hears what became of a publish. It runs on shard workers and never blocks.
 	Ticket = queuehost.Ticket
 	// Outcome is what became of a publish in one queue.

@@ -14,7 +14,6 @@ import (
 	"holdfast/internal/clock"
 	"holdfast/internal/config"
 	"holdfast/internal/queuehost"
-	"holdfast/internal/seglog"
 )
 
 // Proposer puts a command of the catalog in order. done gets what the catalog
@@ -36,7 +35,7 @@ type Options struct {
 	Clock    clock.Clock
 	Logger   *slog.Logger
 	// NewReader makes what one goroutine reads messages of the log with.
-	NewReader func() *seglog.Reader
+	NewReader func() *Reader
 }
 
 // Broker is the whole broker as its clients know it. Its methods may be called
@@ -50,7 +49,7 @@ type Broker struct {
 	settings    *config.Settings
 	clock       clock.Clock
 	log         *slog.Logger
-	newReader   func() *seglog.Reader
+	newReader   func() *Reader
 	incarnation catalog.Incarnation
 	counters    counters
 	collector   *collector

@@ -95,7 +95,7 @@ type Storage struct {
 	CheckpointBytes    Bytes         // bytes written since the last checkpoint that ask for the next
 	CheckpointInterval time.Duration // longest time between checkpoints while something is written
 	HangLimit          time.Duration // a sync that takes longer stops the node
-	TailCache          Bytes         // bodies kept in memory after they were written, shared by all queues
+	TailCache          Bytes         // memory for the newest bodies, shared by all queues
 }
 
 // Default returns the settings of a node without a configuration file.
@@ -128,7 +128,7 @@ func Default() *Settings {
 			CheckpointBytes:    256 * MiB,
 			CheckpointInterval: time.Minute,
 			HangLimit:          30 * time.Second,
-			TailCache:          64 * MiB,
+			TailCache:          16 * MiB,
 		},
 	}
 }

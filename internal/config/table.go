@@ -225,7 +225,7 @@ var rows = []row{
 		func(s *Settings) *time.Duration { return &s.Storage.CheckpointInterval }, span(time.Second, time.Second, 24*time.Hour)),
 	one(groupStorage, "storage.hang_limit", "seconds", "A sync of the disk that takes longer stops the node: nothing could be confirmed any more.",
 		func(s *Settings) *time.Duration { return &s.Storage.HangLimit }, span(time.Second, time.Second, time.Hour)),
-	one(groupStorage, "storage.tail_cache", "bytes", "Memory for message bodies just written, so that a consumer that keeps up never reads the disk.",
+	one(groupStorage, "storage.tail_cache", "bytes", "Memory for the newest message bodies of all queues, so that a consumer that keeps up never reads the disk. Older ones are on the disk only.",
 		func(s *Settings) *Bytes { return &s.Storage.TailCache }, size(0, 1024*GiB)),
 	one(groupStorage, "shards", "", "Workers that run the queues. 0 is one a processor.",
 		func(s *Settings) *int { return &s.Shards }, number[int](0, 1024)),

@@ -18,6 +18,7 @@ const (
 	lockName     = "lock"
 	identityName = "identity.json"
 	logDir       = "log"
+	spillDir     = "spill"
 )
 
 // formatVersion is the version of the data folder's layout. A later one is not opened.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
 	"holdfast/internal/session"
+	"holdfast/internal/spill"
 	"holdfast/internal/vfs"
 )
 
@@ -55,6 +57,7 @@ type Node struct {
 	incarnation catalog.Incarnation
 	lock        io.Closer
 	seglog      *seglog.Log
+	spill       *spill.Store
 	groups      *replica.Node
 	queues      *queuehost.Registry
 	catalog     *catalog.Machine
@@ -68,6 +71,7 @@ type Node struct {
 	memory      MemoryLimit
 	started     time.Time
 
+	alarms   diskAlarms
 	running  bool          // the groups have been started
 	stopping chan struct{} // closed when Stop or fail begins
 	stopOnce sync.Once
@@ -113,6 +117,7 @@ func (n *Node) start(o Options) (err error) {
 	if err := n.reconcile(); err != nil {
 		return err
 	}
+	n.spill.Start()
 	n.groups.Start() // and the log
 	n.running = true
 	if err := n.begin(fresh); err != nil {
@@ -164,13 +169,20 @@ func (n *Node) openLog(o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("log in %s: %w", dir, err)
 	}
+	n.spill, err = spill.Open(n.fs, path.Join(s.DataDir, spillDir), spill.Options{
+		Clock: n.clock, Logger: n.log.With("room", "spill"),
+		Alarm: func(on bool, why string) { n.diskAlarm(&n.alarms.spill, on, why) },
+	})
+	if err != nil {
+		return fmt.Errorf("data folder %s: %w", s.DataDir, err)
+	}
 	n.groups = replica.Open(replica.Options{
 		Log: n.seglog, Shards: s.ShardCount(), Clock: n.clock, Logger: n.log.With("room", "replica"),
 		Overdue: s.PublishTimeout,
 	})
 	n.queues = queuehost.New(queuehost.Options{
 		Log: n.seglog, Node: n.groups, Clock: n.clock, Logger: n.log.With("room", "queuehost"),
-		TailCache: int64(s.Storage.TailCache),
+		TailCache: int64(s.Storage.TailCache), Spill: n.spill,
 		// What publishers have in flight when the alarm comes must still fit on
 		// the disk: acknowledgements behind it in the log are what frees space.
 		NodeCredit: nodeCredit(mark), ConnectionCredit: nodeCredit(mark) / 64,
@@ -180,7 +192,7 @@ func (n *Node) openLog(o Options) (err error) {
 	n.broker = broker.New(broker.Options{
 		Catalog: n.catalog, Commands: commands{n.commands}, Queues: n.queues,
 		Settings: s, Clock: n.clock, Logger: n.log.With("room", "broker"),
-		NewReader: n.seglog.NewReader,
+		NewReader: func() *broker.Reader { return queuehost.NewReader(n.seglog.NewReader()) },
 	})
 	n.queues.SetOwner(n.broker)
 	n.ready.Store(n.broker)
@@ -299,14 +311,38 @@ func (n *Node) propose(cmd []byte) (*catalog.Result, error) {
 
 // logAlarm passes on what the log says of the disk.
 func (n *Node) logAlarm(kind seglog.AlarmKind, on bool, why string) {
-	b := n.ready.Load()
 	switch {
-	case kind == seglog.AlarmSpace && b != nil:
-		b.SetAlarm(broker.AlarmDisk, on, why)
+	case kind == seglog.AlarmSpace:
+		n.diskAlarm(&n.alarms.log, on, why)
 	case on:
 		n.log.Warn("alarm of the log", "alarm", kind.String(), "reason", why)
 	default:
 		n.log.Info("alarm of the log is over", "alarm", kind.String(), "reason", why)
+	}
+}
+
+// diskAlarms are the reasons for the disk's alarm, by who raised it; "" is none.
+type diskAlarms struct {
+	mu         sync.Mutex
+	log, spill string
+}
+
+// diskAlarm notes what one of those who write says of the disk. The broker has
+// one alarm for all of them.
+func (n *Node) diskAlarm(from *string, on bool, why string) {
+	a := &n.alarms
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if *from = ""; on {
+		*from = why
+	}
+	b := n.ready.Load()
+	reason := cmp.Or(a.log, a.spill)
+	switch {
+	case b != nil:
+		b.SetAlarm(broker.AlarmDisk, reason != "", cmp.Or(reason, why))
+	case on:
+		n.log.Warn("the disk has no room", "reason", why)
 	}
 }
 
@@ -320,8 +356,10 @@ func (n *Node) Log() *seglog.Log { return n.seglog }
 var ErrNotListening = errors.New("node: no such listener")
 
 // At a stop, waitLimit bounds how long connections get to give back what they
-// hold, and goodbyeLimit how long clients get after that to answer.
+// hold, goodbyeLimit how long clients get after that to answer, and spillLimit
+// how long the disk gets for what nobody will need.
 const (
 	waitLimit    = 5 * time.Second
 	goodbyeLimit = time.Second
+	spillLimit   = time.Second
 )

@@ -55,7 +55,7 @@ func (n *Node) stop() error {
 	if err != nil {
 		clean = false
 	}
-	err = errors.Join(managed, err, n.seglog.Close(clean), n.lock.Close(), n.Err())
+	err = errors.Join(managed, err, n.seglog.Close(clean), n.spill.Close(spillLimit), n.lock.Close(), n.Err())
 	if err == nil {
 		n.log.Info("stopped")
 	}
@@ -77,6 +77,9 @@ func (n *Node) abandon() {
 	}
 	if n.seglog != nil {
 		n.seglog.Close(false)
+	}
+	if n.spill != nil {
+		n.spill.Close(0)
 	}
 	if n.lock != nil {
 		n.lock.Close()

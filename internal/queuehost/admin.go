@@ -121,7 +121,8 @@ func (h *host) end(reason, err error) {
 	h.stats.ready.Store(0)
 	h.stats.unacked.Store(0)
 	h.stats.consumers.Store(0)
-	h.stats.bodies.Store(0)
+	h.countBodies()
+	h.lane.trim()
 }
 
 func run0(fn func()) {

@@ -28,6 +28,7 @@ func (h *host) Apply(e *replica.Entry) {
 	h.settlePublishes(e, p)
 	h.carryOut(e, p)
 	h.flush()
+	l.trim()
 	h.count(p)
 	l.fx.Reset()
 	l.entry.Commands = nil
@@ -43,12 +44,10 @@ func (h *host) settlePublishes(e *replica.Entry, p *pack) {
 		ps := p.from.publishes[r.from:r.to]
 		waits(&h.lane.wait, ps, func(w *wait) {
 			w.applied()
-			if !r.inLog {
-				w.settle(Accepted)
-				return
-			}
 			if !r.persistent {
 				w.tell(Accepted)
+				h.lane.giveInTime(w)
+				return
 			}
 			if w.ticket != nil || w.credit != nil {
 				w.index = e.Index
@@ -226,13 +225,17 @@ func (h *host) bigBody(n queue.Number, head []byte, chunks []queue.Numbers) (mes
 	return m, nil
 }
 
-// pin finds an item in the log.
+// pin finds an item on disk.
 func (h *host) pin(n queue.Number) part {
+	if x := h.bodies.spilled.find(n); x != nil {
+		x.block.Hold(1)
+		return part{block: x.block, number: uint64(n), pinned: true}
+	}
 	ref, ok := h.reg.o.Log.Pin(h.def.ID, uint64(n))
 	if !ok {
 		invariant.Failf("queue %d: message %v is neither in memory nor in the log", h.def.ID, n)
 	}
-	return part{ref: ref, pinned: true}
+	return part{ref: ref, number: uint64(n), pinned: true}
 }
 
 // held is an effect for a consumer or caller that may have to wait.

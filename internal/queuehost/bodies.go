@@ -7,15 +7,18 @@ import (
 	"holdfast/internal/queue"
 )
 
-// bodies maps a queue's message numbers to what is in memory of them. Numbers
-// come dense and mostly leave in order, so they lie in pages of neighbours; a
-// page that is empty goes back to the lane. It belongs to the queue's worker.
+// bodies maps a queue's message numbers to what is in memory of them, or
+// spilled. Numbers come dense and mostly leave in order, so they lie in pages of
+// neighbours; a page that is empty goes back to the lane. It belongs to the
+// queue's worker.
 type bodies struct {
+	host  *host
 	pages map[uint64]*page
 	most  int // pages there were at a time
 	// The pages used last, for writing and for reading.
 	put, get *page
 	bytes    int64
+	spilled  spilled
 }
 
 const (
@@ -24,19 +27,26 @@ const (
 )
 
 // page is the items of pageSize neighbouring numbers. The masks have a bit for
-// each place.
+// each place. The last three are apart from each other, and subsets of used; an
+// item in none of them is on its way to the log.
 type page struct {
-	key      uint64 // number >> pageShift
-	owner    *bodies
-	items    [pageSize][]byte
-	used     uint32 // there is an item
-	onDisk   uint32 // it is stable in the log: it may be evicted. Subset of used
-	volatile uint32 // it is nowhere else and counts against the lane's budget. Subset of used
-	bytes    int64  // of the items on disk
+	key     uint64 // number >> pageShift
+	owner   *bodies
+	items   [pageSize][]byte
+	used    uint32 // there is an item
+	onDisk  uint32 // it is stable in the log: it may be forgotten
+	alone   uint32 // it is nowhere else and never will be in the log: it may be spilled
+	leaving uint32 // it is being spilled
+	cost    int64  // of the items that may leave: on disk and alone
 
-	prev, next *page // in the lane's tail cache, while onDisk is not 0
+	prev, next *page // in the lane's cache, while any item may leave
 	cached     bool
 }
+
+// itemCost is what an item takes in memory beside its bytes.
+const itemCost = 32
+
+func cost(item []byte) int64 { return int64(len(item)) + itemCost }
 
 func place(n queue.Number) (key uint64, bit uint32, i int) {
 	i = int(n & (pageSize - 1))
@@ -55,9 +65,8 @@ func (b *bodies) find(key uint64) *page {
 	return p
 }
 
-// add puts in the item of number n. volatile: it does not go to the log though
-// the queue's other items may.
-func (b *bodies) add(l *lane, n queue.Number, item []byte, volatile bool) {
+// add puts in the item of number n. alone: it does not go to the log.
+func (b *bodies) add(l *lane, n queue.Number, item []byte, alone bool) {
 	key, bit, i := place(n)
 	p := b.put
 	if p == nil || p.key != key {
@@ -78,9 +87,9 @@ func (b *bodies) add(l *lane, n queue.Number, item []byte, volatile bool) {
 	p.items[i] = item
 	p.used |= bit
 	b.bytes += int64(len(item))
-	if volatile {
-		p.volatile |= bit
-		l.volatile += int64(len(item))
+	if alone && l.spill.store != nil {
+		p.alone |= bit
+		l.cache.add(p, cost(item))
 	}
 }
 
@@ -96,26 +105,35 @@ func (b *bodies) item(n queue.Number) []byte {
 
 // remove forgets the items of a range of numbers.
 func (b *bodies) remove(l *lane, r queue.Numbers) {
-	b.each(r, func(p *page, mask uint32) {
-		b.forget(l, p, mask)
-	})
+	if len(b.pages) > 0 {
+		b.each(r, func(p *page, mask uint32) {
+			b.forget(l, p, mask)
+		})
+	}
+	b.spilled.remove(r)
 }
 
 // stable notes that the items of a range, as far as they are still there, are on disk.
 func (b *bodies) stable(l *lane, r queue.Numbers) {
 	b.each(r, func(p *page, mask uint32) {
-		mask &= p.used &^ p.onDisk
+		mask &= p.used &^ (p.onDisk | p.alone | p.leaving)
 		if mask == 0 {
 			return
 		}
-		var n int64
-		for m := mask; m != 0; m &= m - 1 {
-			n += int64(len(p.items[bits.TrailingZeros32(m)]))
-		}
 		p.onDisk |= mask
-		p.bytes += n
-		l.tail.add(p, n)
+		l.cache.add(p, p.costOf(mask))
+		if l.stuck() {
+			b.forget(l, p, mask) // it cannot wait for its turn behind what has to be spilled
+		}
 	})
+}
+
+func (p *page) costOf(mask uint32) int64 {
+	var n int64
+	for m := mask; m != 0; m &= m - 1 {
+		n += cost(p.items[bits.TrailingZeros32(m)])
+	}
+	return n
 }
 
 // each calls fn for the pages in memory that a range touches, with the mask of
@@ -156,29 +174,21 @@ func (b *bodies) forget(l *lane, p *page, mask uint32) {
 	if mask == 0 {
 		return
 	}
-	var n, disk, volatile int64
+	if m := p.leaving & mask; m != 0 {
+		l.spill.left(p, m)
+		p.leaving &^= m
+	}
+	if m := (p.onDisk | p.alone) & mask; m != 0 {
+		p.onDisk &^= m
+		p.alone &^= m
+		l.cache.sub(p, p.costOf(m))
+	}
 	for m := mask; m != 0; m &= m - 1 {
 		i := bits.TrailingZeros32(m)
-		size := int64(len(p.items[i]))
-		n += size
-		switch bit := uint32(1) << i; {
-		case p.onDisk&bit != 0:
-			disk += size
-		case p.volatile&bit != 0:
-			volatile += size
-		}
+		b.bytes -= int64(len(p.items[i]))
 		p.items[i] = nil
 	}
-	b.bytes -= n
-	l.volatile -= volatile
-	p.used &^= mask
-	p.volatile &^= mask
-	if p.onDisk&mask != 0 {
-		p.onDisk &^= mask
-		p.bytes -= disk
-		l.tail.sub(p, disk)
-	}
-	if p.used == 0 {
+	if p.used &^= mask; p.used == 0 {
 		b.drop(l, p)
 	}
 }
@@ -203,54 +213,5 @@ func (b *bodies) clear(l *lane) {
 	for _, p := range b.pages {
 		b.forget(l, p, p.used)
 	}
-}
-
-// tail is the cache of items that are on disk as well: a list of pages, oldest
-// first, bounded by bytes. One lane has one.
-type tail struct {
-	oldest, newest *page
-	bytes, limit   int64
-}
-
-// add notes n more bytes in page p, which joins the list if it is not in it.
-func (t *tail) add(p *page, n int64) {
-	t.bytes += n
-	if p.cached {
-		return
-	}
-	p.cached = true
-	p.prev = t.newest
-	if t.newest != nil {
-		t.newest.next = p
-	} else {
-		t.oldest = p
-	}
-	t.newest = p
-}
-
-// sub notes n fewer bytes in page p, which leaves the list with its last item on disk.
-func (t *tail) sub(p *page, n int64) {
-	t.bytes -= n
-	if p.onDisk != 0 || !p.cached {
-		return
-	}
-	if p.prev != nil {
-		p.prev.next = p.next
-	} else {
-		t.oldest = p.next
-	}
-	if p.next != nil {
-		p.next.prev = p.prev
-	} else {
-		t.newest = p.prev
-	}
-	p.prev, p.next, p.cached = nil, nil, false
-}
-
-// trim evicts the oldest pages until the cache keeps its bound.
-func (t *tail) trim(l *lane) {
-	for t.bytes > t.limit && t.oldest != nil {
-		p := t.oldest
-		p.owner.forget(l, p, p.onDisk)
-	}
+	b.spilled.clear()
 }

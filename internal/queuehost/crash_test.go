@@ -127,7 +127,7 @@ func (o *told) confirms() int {
 // key numbers a message: publisher and sequence number.
 func key(publisher, seq uint64) uint64 { return publisher<<32 | seq }
 
-func keyOf(t testing.TB, r *seglog.Reader, d *Delivery) uint64 {
+func keyOf(t testing.TB, r *Reader, d *Delivery) uint64 {
 	m := d.Message
 	if d.Load != nil {
 		var err error
@@ -212,7 +212,7 @@ func (w *worker) take() []Delivery {
 	return ds
 }
 
-func (o *told) consumer(t testing.TB, h *Handle, r *seglog.Reader, rng *rand.Rand, stop *atomic.Bool) {
+func (o *told) consumer(t testing.TB, h *Handle, r *Reader, rng *rand.Rand, stop *atomic.Bool) {
 	w := &worker{}
 	attached := make(chan struct{})
 	id := h.Attach(unlimited(uint32(10+rng.IntN(50))), w, func(queue.ConsumerID, error) { close(attached) })
@@ -286,7 +286,7 @@ func crashRun(t *testing.T, seed uint64) {
 				wg.Go(func() { told[q].publisher(h, p+1, prng, &stop) })
 			}
 			crng := rand.New(rand.NewPCG(seed, 200+uint64(q)))
-			reader := r.log.NewReader()
+			reader := NewReader(r.log.NewReader())
 			wg.Go(func() { told[q].consumer(t, h, reader, crng, &stop) })
 		}
 		for q := range told {
@@ -338,7 +338,7 @@ func collect(t testing.TB, r *real, q int, noAck bool) []collected {
 	h.Explain(func(x Explanation) { n = x.Ready; close(counted) })
 	<-counted
 	id := h.Attach(ConsumerSpec{NoAck: noAck, Credit: Unlimited}, w, func(queue.ConsumerID, error) {})
-	reader := r.log.NewReader()
+	reader := NewReader(r.log.NewReader())
 	var out []collected
 	for uint64(len(out)) < n {
 		ds := w.take()

@@ -14,14 +14,16 @@
 //   - credit.go: what a connection may have in flight towards queues
 //   - window.go: a session's side of a consumer's credit
 //   - handle.go: the operations on one queue
-//   - loader.go: bodies that have to be read from the log
+//   - loader.go: bodies that have to be read from the disk
 //   - registry.go: which queues run here; orphans and quarantine
 //   - inbox.go: commands on their way to the worker
 //   - host.go, pack.go, apply.go, stable.go: the queue on its worker: what it keeps, what goes into an entry, what follows from it, what waits for the disk
 //   - outcome.go: publishes with the same fate, joined
 //   - admin.go: deletion, quarantine, and other operations that are no commands of the machine's
 //   - replay.go: restart: entries, snapshots and the recover command
-//   - bodies.go: the map from message numbers to bodies in memory, and the tail cache
+//   - bodies.go: the map from message numbers to bodies in memory
+//   - cache.go: which bodies leave memory, and who waits for that
+//   - spilled.go: bodies on their way to the disk and there that are not in the log
 //   - lane.go: what the queues of one shard worker share
 //   - stats.go: counters and explanations
 package queuehost

@@ -111,7 +111,7 @@ func (f *fifo[T]) pop() {
 func (r *Registry) newHost(def QueueDef) *host {
 	h := &host{reg: r, def: def, logged: def.logged(), m: queue.New()}
 	h.lane = r.lanes[r.o.Node.ShardOf(def.ID)]
-	h.handle.host = h
+	h.handle.host, h.bodies.host = h, h
 	return h
 }
 

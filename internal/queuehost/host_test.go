@@ -472,25 +472,6 @@ func TestOverduePublishIsUnknown(t *testing.T) {
 	want(t, "outcomes", tk.got, []outcome{{1, 1, Unknown}})
 }
 
-func TestTransientBodiesSpillPastTheBudget(t *testing.T) {
-	r := newRig(t, newFakeLog(), []QueueDef{durable(7)}, func(_ *replicaOptions, o *Options) { o.TransientBudget = 10 })
-	h := r.queue(7)
-	tk := &tickets{}
-	publish(h, tk, false, "0123456789")
-	r.step()
-	publish(h, tk, false, "spilled")
-	r.step()
-	want(t, "confirmed at once", len(tk.got), 2)
-	want(t, "items in the log", len(r.log.items[7]), 1)
-	want(t, "syncs asked for", r.log.syncs, 0)
-	s := &sink{}
-	h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
-	r.settle()
-	h.Settle(1, ids(1, 2), queue.Ack)
-	r.settle()
-	want(t, "volatile bytes", r.reg.Totals().VolatileBytes, int64(0))
-}
-
 func TestTailCacheIsBounded(t *testing.T) {
 	r := newRig(t, newFakeLog(), []QueueDef{durable(7), durable(8)}, func(_ *replicaOptions, o *Options) { o.TailCache = 4 << 10 })
 	body := string(make([]byte, 100))
@@ -498,8 +479,8 @@ func TestTailCacheIsBounded(t *testing.T) {
 		publish(r.queue(seglog.GroupID(7+i%2)), nil, true, body)
 		r.settle()
 	}
-	if n := r.reg.Totals().TailBytes; n > 4<<10 {
-		t.Fatalf("%d bytes in the tail cache", n)
+	if n := r.reg.Totals().Cached; n > 4<<10 {
+		t.Fatalf("%d of the cache is used", n)
 	}
 	n := r.queue(7).Stats().BodiesInMemory + r.queue(8).Stats().BodiesInMemory
 	if n == 0 || n > 4<<10+uint64(len(body)*pageSize) {

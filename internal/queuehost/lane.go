@@ -10,10 +10,10 @@ import (
 // lane is what the queues of one shard share: memory that goes round, and the
 // budgets. It belongs to the shard's worker, but for the counters.
 type lane struct {
-	reg      *Registry
-	tail     tail
-	volatile int64 // bytes of transient bodies of logged queues that are in memory only
-	budget   int64 // for them
+	reg   *Registry
+	cache cache
+	spill spiller
+	kept  fifo[wait] // credit of publishes that memory has no room for
 
 	fx       queue.Effects
 	entry    queue.Entry
@@ -35,7 +35,7 @@ type lane struct {
 // laneCounters are the counters of a lane; others may read them.
 type laneCounters struct {
 	published, delivered, loaded, commands atomic.Uint64
-	tailBytes, volatileBytes               atomic.Int64
+	cached, leaving                        atomic.Int64
 }
 
 // What a lane keeps for reuse.

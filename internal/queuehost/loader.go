@@ -3,9 +3,20 @@ package queuehost
 import (
 	"holdfast/internal/message"
 	"holdfast/internal/seglog"
+	"holdfast/internal/spill"
 )
 
-// Loader fetches one message from the log. It pins the message's segments
+// Reader is what one goroutine loads deliveries with. It keeps what it read
+// last, and what it read ahead.
+type Reader struct {
+	log   *seglog.Reader
+	spill spill.Reader
+}
+
+// NewReader returns a Reader that reads the log with log.
+func NewReader(log *seglog.Reader) *Reader { return &Reader{log: log} }
+
+// Loader fetches one message from the disk. It pins what the message lies in
 // until it is used or dropped. It belongs to whoever has the delivery and is
 // used by one goroutine.
 type Loader struct {
@@ -13,33 +24,45 @@ type Loader struct {
 	chunks []part
 }
 
-// part is one item: in memory, or pinned in the log.
+// part is one item: in memory, or pinned in the log or in a block.
 type part struct {
 	item   []byte
 	ref    seglog.Ref
+	block  *spill.Block // nil: in the log
+	number uint64
 	pinned bool
 }
 
-func (p *part) read(r *seglog.Reader) ([]byte, error) {
+func (p *part) read(r *Reader) ([]byte, error) {
 	if !p.pinned {
 		return p.item, nil
 	}
-	b, err := r.Read(p.ref)
+	var b []byte
+	var err error
+	if p.block != nil {
+		b, err = r.spill.Read(p.block, p.number)
+	} else {
+		b, err = r.log.Read(p.ref)
+	}
 	p.drop()
 	return b, err
 }
 
 func (p *part) drop() {
-	if p.pinned {
-		p.pinned = false
+	switch {
+	case !p.pinned:
+	case p.block != nil:
+		p.block.Let()
+	default:
 		p.ref.Unpin()
 	}
+	p.pinned = false
 }
 
 // Load reads the message, once. Its bytes are valid until the next read with
 // r. A big message comes without its body (Message.Chunks is nil): Chunks says
 // in how many pieces it is, Chunk reads them.
-func (l *Loader) Load(r *seglog.Reader) (message.Message, error) {
+func (l *Loader) Load(r *Reader) (message.Message, error) {
 	b, err := l.head.read(r)
 	if err != nil {
 		l.Drop()
@@ -52,7 +75,7 @@ func (l *Loader) Load(r *seglog.Reader) (message.Message, error) {
 func (l *Loader) Chunks() int { return len(l.chunks) }
 
 // Chunk reads piece i, once; the bytes are valid until the next read with r.
-func (l *Loader) Chunk(r *seglog.Reader, i int) ([]byte, error) {
+func (l *Loader) Chunk(r *Reader, i int) ([]byte, error) {
 	b, err := l.chunks[i].read(r)
 	if err != nil {
 		l.Drop()

@@ -24,7 +24,6 @@ type pack struct {
 type run struct {
 	from, to   int // of the batch's publishes
 	persistent bool
-	inLog      bool // the items go to the log
 }
 
 // pending is a command whose effects answer a call.
@@ -54,6 +53,7 @@ const maxMessages = 1024
 
 // Pack implements replica.Host.
 func (h *host) Pack(e *replica.Entry) (more bool) {
+	h.lane.arrived()
 	carried := h.taken != nil || h.urgent != nil
 	if h.taken == nil {
 		h.taken = h.handle.in.take()
@@ -389,7 +389,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int) {
 	from := h.nextPub
 	persistent := h.logged && ps[from].Persistent
 	h.persistent = h.persistent || persistent
-	r := run{from: from, persistent: persistent, inLog: persistent || h.spills()}
+	r := run{from: from, persistent: persistent}
 	n := h.numberAfter(p)
 	bytes := 0
 	to := from
@@ -401,8 +401,8 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int) {
 		if to > from && (p.bytes+bytes >= replica.MaxEntryBytes || p.messages+to-from >= maxMessages) {
 			break
 		}
-		h.keep(e, n, m.Message.Head, r.inLog)
-		if r.inLog && (m.Ticket != nil && persistent || m.outOfCredit()) {
+		h.keep(e, n, m.Message.Head, persistent)
+		if persistent && (m.Ticket != nil || m.outOfCredit()) {
 			e.Sync = true
 		}
 		bytes += len(m.Message.Head)
@@ -424,7 +424,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int) {
 
 // keep puts an item into memory and, if it is to go there, into the log.
 func (h *host) keep(e *replica.Entry, n queue.Number, item []byte, inLog bool) {
-	h.bodies.add(h.lane, n, item, h.logged && !inLog)
+	h.bodies.add(h.lane, n, item, !inLog)
 	if !inLog {
 		return
 	}
@@ -439,10 +439,6 @@ func (h *host) keep(e *replica.Entry, n queue.Number, item []byte, inLog bool) {
 	h.unstable.push(logged{e.Index, queue.Numbers{First: n, Last: n}})
 }
 
-// spills reports whether transient bodies of the queue have to go to the log,
-// for want of memory.
-func (h *host) spills() bool { return h.logged && h.lane.volatile >= h.lane.budget }
-
 // numberAfter is the number the next message of lane 0 gets, after what is packed.
 func (h *host) numberAfter(p *pack) queue.Number {
 	return h.m.Next(0) + queue.Number(p.messages)
@@ -454,7 +450,6 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish) bool {
 	h.openSession(e, p)
 	persistent := h.logged && m.Persistent
 	h.persistent = h.persistent || persistent
-	inLog := persistent || h.spills()
 	chunks := m.Message.Chunks
 	if h.chunksOfBig == 0 {
 		h.uploads++
@@ -468,7 +463,7 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish) bool {
 			return false
 		}
 		c := chunks[h.chunksOfBig]
-		h.keep(e, n, c, inLog)
+		h.keep(e, n, c, persistent)
 		p.cmds = append(p.cmds, queue.Command{
 			Kind: queue.Chunk, Count: 1, Session: h.session, Upload: h.uploads, Bytes: uint64(len(c)),
 		})
@@ -476,15 +471,15 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish) bool {
 		h.chunksOfBig++
 		n++
 	}
-	h.keep(e, h.numberAfter(p), m.Message.Head, inLog)
-	if persistent && m.Ticket != nil || inLog && m.outOfCredit() {
+	h.keep(e, h.numberAfter(p), m.Message.Head, persistent)
+	if persistent && (m.Ticket != nil || m.outOfCredit()) {
 		e.Sync = true
 	}
 	p.cmds = append(p.cmds, queue.Command{
 		Kind: queue.Enqueue, Count: 1, Persistent: persistent, Bytes: uint64(m.Message.Size()),
 		Chunks: uint32(len(chunks)), Session: h.session, Upload: h.uploads,
 	})
-	p.runs = append(p.runs, run{from: h.nextPub, to: h.nextPub + 1, persistent: persistent, inLog: inLog})
+	p.runs = append(p.runs, run{from: h.nextPub, to: h.nextPub + 1, persistent: persistent})
 	p.messages++
 	p.ready++
 	h.chunksOfBig = 0

@@ -12,6 +12,7 @@ import (
 	"holdfast/internal/clock"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
+	"holdfast/internal/spill"
 )
 
 // Log is what the queues need of the segment log.
@@ -29,12 +30,11 @@ type Options struct {
 	Owner  Owner
 	Clock  clock.Clock // (the system's)
 	Logger *slog.Logger
-	// TailCache is how many bytes of bodies that are on disk are kept in
-	// memory as well (64 MiB).
+	// TailCache is how many bytes of memory the newest bodies take that are on
+	// disk as well, or could be (16 MiB).
 	TailCache int64
-	// TransientBudget is how many bytes of transient bodies of durable queues
-	// are kept in memory; further ones go to the log, unsynced (256 MiB).
-	TransientBudget int64
+	// Spill takes the older ones that are not in the log. Nil: they stay in memory.
+	Spill *spill.Store
 	// ConnectionCredit and NodeCredit bound what one connection, and all of
 	// them together, have in flight towards queues (4 MiB, 256 MiB).
 	ConnectionCredit, NodeCredit int64
@@ -50,7 +50,7 @@ func (o *Options) setDefaults() {
 	for _, d := range []struct {
 		v *int64
 		n int64
-	}{{&o.TailCache, 64 << 20}, {&o.TransientBudget, 256 << 20}, {&o.ConnectionCredit, 4 << 20}, {&o.NodeCredit, 256 << 20}} {
+	}{{&o.TailCache, 16 << 20}, {&o.ConnectionCredit, 4 << 20}, {&o.NodeCredit, 256 << 20}} {
 		if *d.v <= 0 {
 			*d.v = d.n
 		}
@@ -82,7 +82,7 @@ func New(o Options) *Registry {
 	}
 	n := int64(o.Node.Shards())
 	for range n {
-		r.lanes = append(r.lanes, &lane{reg: r, tail: tail{limit: o.TailCache / n}, budget: o.TransientBudget / n})
+		r.lanes = append(r.lanes, &lane{reg: r, cache: cache{limit: o.TailCache / n}, spill: spiller{store: o.Spill, most: maxLeaving, block: spill.BlockSize}})
 	}
 	for _, hit := range o.Log.Quarantined() {
 		r.quarantined[hit.Group] = hit.Reason

@@ -6,7 +6,7 @@ func (h *host) Stable(index uint64) {
 		h.bodies.stable(h.lane, h.unstable.front().Numbers)
 		h.unstable.pop()
 	}
-	h.lane.tail.trim(h.lane)
+	h.lane.trim()
 	for h.waits.len() > 0 && h.waits.front().index <= index {
 		w := *h.waits.front()
 		h.waits.pop()
@@ -16,7 +16,7 @@ func (h *host) Stable(index uint64) {
 	if h.holding && h.holdUntil <= index {
 		h.letGo()
 	}
-	h.stats.bodies.Store(h.bodies.bytes)
+	h.countBodies()
 }
 
 // letGo carries out what was held back: the hand-out that had to be on disk is.

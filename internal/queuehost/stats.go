@@ -16,6 +16,7 @@ type Stats struct {
 	Acked, Redelivered        uint64
 	Gets, GetsEmpty           uint64
 	BodiesInMemory            uint64 // bytes
+	BodiesSpilled             uint64 // bytes of transient bodies that are on disk, about
 	Unstable                  uint64 // publishes that wait for the disk
 }
 
@@ -23,7 +24,7 @@ type Stats struct {
 type counters struct {
 	ready, unacked, consumers                                 atomic.Uint64
 	published, delivered, acked, redelivered, gets, getsEmpty atomic.Uint64
-	bodies, unstable                                          atomic.Int64
+	bodies, spilled, unstable                                 atomic.Int64
 }
 
 func (c *counters) read() Stats {
@@ -32,14 +33,15 @@ func (c *counters) read() Stats {
 		Published: c.published.Load(), Delivered: c.delivered.Load(),
 		Acked: c.acked.Load(), Redelivered: c.redelivered.Load(),
 		Gets: c.gets.Load(), GetsEmpty: c.getsEmpty.Load(),
-		BodiesInMemory: uint64(max(c.bodies.Load(), 0)), Unstable: uint64(max(c.unstable.Load(), 0)),
+		BodiesInMemory: uint64(max(c.bodies.Load(), 0)), BodiesSpilled: uint64(max(c.spilled.Load(), 0)),
+		Unstable: uint64(max(c.unstable.Load(), 0)),
 	}
 }
 
 // count brings the counters up to date after an entry.
 func (h *host) count(p *pack) {
 	h.countMessages()
-	h.stats.bodies.Store(h.bodies.bytes)
+	h.countBodies()
 	if p == nil {
 		return
 	}
@@ -47,8 +49,14 @@ func (h *host) count(p *pack) {
 	c := &h.lane.counters
 	c.published.Add(uint64(p.messages))
 	c.commands.Add(uint64(len(p.cmds)))
-	c.tailBytes.Store(h.lane.tail.bytes)
-	c.volatileBytes.Store(h.lane.volatile)
+	c.cached.Store(h.lane.cache.cost)
+	c.leaving.Store(h.lane.spill.cost)
+}
+
+// countBodies tells where the bodies are.
+func (h *host) countBodies() {
+	h.stats.bodies.Store(h.bodies.bytes)
+	h.stats.spilled.Store(h.bodies.spilled.bytes)
 }
 
 // countMessages takes the counts that clients ask for from the machine.
@@ -150,7 +158,7 @@ type Totals struct {
 	Queues                       int
 	Published, Delivered, Loaded uint64
 	Commands                     uint64
-	TailBytes, VolatileBytes     int64
+	Cached, Leaving              int64 // cost of bodies in memory that may leave it; that are being spilled
 	InFlight                     int64 // bytes charged to connections' credits
 }
 
@@ -166,8 +174,8 @@ func (r *Registry) Totals() Totals {
 		t.Delivered += c.delivered.Load()
 		t.Loaded += c.loaded.Load()
 		t.Commands += c.commands.Load()
-		t.TailBytes += c.tailBytes.Load()
-		t.VolatileBytes += c.volatileBytes.Load()
+		t.Cached += c.cached.Load()
+		t.Leaving += c.leaving.Load()
 	}
 	return t
 }

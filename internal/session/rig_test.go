@@ -68,7 +68,7 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 	})
 	b := broker.New(broker.Options{
 		Catalog: machine, Commands: commands, Queues: queues, Settings: settings, Clock: clock.System(), Logger: logger,
-		NewReader: func() *seglog.Reader { r.readers.Add(1); return log.NewReader() },
+		NewReader: func() *broker.Reader { r.readers.Add(1); return queuehost.NewReader(log.NewReader()) },
 	})
 	queues.SetOwner(b)
 	if err := groups.Replay(queues.Host); err != nil {

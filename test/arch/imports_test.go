@@ -11,7 +11,7 @@ import (
 // levels only; the folders inside a room belong to it.
 var levels = [][]string{
 	{"wire", "amqperr", "vfs", "peer", "clock", "metrics", "config", "invariant"},
-	{"message", "routing", "seglog"},
+	{"message", "routing", "seglog", "spill"},
 	{"queue", "catalog", "replica"},
 	{"queuehost", "cluster", "auth"},
 	{"broker"},
@@ -50,6 +50,7 @@ var forbidden = map[string]string{
 	"catalog -> vfs":       "the machine does not know that there is a disk",
 	"catalog -> clock":     "time is in the command",
 	"seglog -> wire":       "the log never looks inside a record",
+	"spill -> wire":        "the store never looks inside an item",
 	"seglog -> amqperr":    "the log has no clients",
 	"replica -> wire":      "agreement does not know what is agreed on",
 	"replica -> message":   "agreement does not know what is agreed on",
