@@ -114,6 +114,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		if err != nil {
 			t.Fatal(err)
 		}
+		until(t, "what the clients have read counts as sent", func() bool { return !s.rig.writing() })
 		s.rig.clock.Advance(d)
 	case "close-connections":
 		s.rig.broker.CloseAllConnections("", "", "maintenance")
@@ -121,6 +122,18 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		t.Fatalf("unknown command %s", d.Cmd)
 	}
 	return ""
+}
+
+// writing reports whether a writer is at its socket.
+func (r *rig) writing() bool {
+	r.server.mu.Lock()
+	defer r.server.mu.Unlock()
+	for c := range r.server.conns {
+		if c.writing.Load() {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *script) dial(t testing.TB) *frameClient {

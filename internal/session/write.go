@@ -423,8 +423,8 @@ func (w *writer) flush() {
 	}
 	w.c.writing.Store(true)
 	n, err := w.c.socket.Write(w.buf)
-	w.c.writing.Store(false)
 	w.c.sentBytes.Add(uint64(n))
+	w.c.writing.Store(false)
 	w.err = err
 	w.buf = w.buf[:0]
 }
@@ -437,8 +437,8 @@ func (w *writer) flushWith(p []byte) {
 	pieces := net.Buffers{w.buf, p}
 	w.c.writing.Store(true)
 	n, err := pieces.WriteTo(w.c.socket)
-	w.c.writing.Store(false)
 	w.c.sentBytes.Add(uint64(n))
+	w.c.writing.Store(false)
 	w.err = err
 	w.buf = w.buf[:0]
 }
