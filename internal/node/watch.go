@@ -69,6 +69,23 @@ func heldMemory() uint64 {
 	return samples[0].Value.Uint64() - samples[1].Value.Uint64() - samples[2].Value.Uint64()
 }
 
+// collectorLimit is the memory from which on the collector works as hard as it must, and who says so; 0 is none. before is what
+// the runtime was started with: GOMEMLIMIT, or no limit. What is found is taken only without it, and lies above the alarm's
+// mark: first publishers are held back, and only then is time spent.
+func collectorLimit(limit MemoryLimit, mark uint64, before int64) (at int64, source string) {
+	switch {
+	case before != math.MaxInt64:
+		return before, "GOMEMLIMIT"
+	case limit.Bytes == 0:
+		return 0, ""
+	}
+	n := uint64(float64(limit.Bytes) * collectorMark)
+	if mark < limit.Bytes {
+		n = max(n, mark+(limit.Bytes-mark)/2)
+	}
+	return int64(n), limit.Source
+}
+
 // watchMemory looks once a second until the node stops.
 func (n *Node) watchMemory(limit MemoryLimit) {
 	w := &memoryWatch{
@@ -77,10 +94,12 @@ func (n *Node) watchMemory(limit MemoryLimit) {
 		held:  heldMemory, collect: runtime.GC,
 		alarm: func(on bool, why string) { n.broker.SetAlarm(broker.AlarmMemory, on, why) },
 	}
-	if limit.Bytes > 0 && debug.SetMemoryLimit(-1) == math.MaxInt64 {
-		debug.SetMemoryLimit(int64(float64(limit.Bytes) * collectorMark))
+	collector, says := "none", "nobody"
+	if at, source := collectorLimit(limit, w.mark, debug.SetMemoryLimit(-1)); at > 0 {
+		debug.SetMemoryLimit(at)
+		collector, says = size(uint64(at)), source
 	}
-	n.log.Info("memory limit", "bytes", limit.Bytes, "source", limit.Source, "mark", w.mark)
+	n.log.Info("memory limit", "bytes", limit.Bytes, "source", limit.Source, "mark", w.mark, "collector", collector, "collector_source", says)
 	ticks := n.clock.NewTicker(memoryEvery)
 	defer ticks.Stop()
 	for {

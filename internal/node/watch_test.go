@@ -1,6 +1,7 @@
 package node
 
 import (
+	"math"
 	"reflect"
 	"testing"
 )
@@ -36,5 +37,28 @@ func TestMemoryWatch(t *testing.T) {
 	none.look()
 	if heldMemory() == 0 {
 		t.Error("this process holds no memory")
+	}
+}
+
+// R263: the collector is told of the limit that was found, unless GOMEMLIMIT tells it another; always above the alarm's mark.
+func TestCollectorLimit(t *testing.T) {
+	group := MemoryLimit{Bytes: 1000, Source: "sys/fs/cgroup/memory.max"}
+	for _, c := range []struct {
+		name   string
+		limit  MemoryLimit
+		mark   uint64
+		before int64
+		want   int64
+		source string
+	}{
+		{"as found", group, 600, math.MaxInt64, 800, group.Source},
+		{"a high mark", group, 900, math.MaxInt64, 950, group.Source},
+		{"a mark above the limit", group, 4000, math.MaxInt64, 800, group.Source},
+		{"GOMEMLIMIT", group, 600, 123, 123, "GOMEMLIMIT"},
+		{"nothing known", MemoryLimit{}, 0, math.MaxInt64, 0, ""},
+	} {
+		if at, source := collectorLimit(c.limit, c.mark, c.before); at != c.want || source != c.source {
+			t.Errorf("%s: %d from %q, want %d from %q", c.name, at, source, c.want, c.source)
+		}
 	}
 }
