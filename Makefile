@@ -50,7 +50,7 @@ bench: ## the scenarios against this tree; BENCH='-only latency -rounds 5' narro
 bench-compare: ## this tree beside a PEER: rabbitmq (the default), echo, holdfast@COMMIT
 	$(GO) run ./bench/compare $(BENCH) $(PEER) holdfast
 
-bench-table: ## every target of bench/targets.txt, RabbitMQ beside this tree, about 45 minutes; again: what is missing
+bench-table: ## every target of bench/targets.txt, RabbitMQ beside this tree, about 35 minutes; again: what is missing
 	$(GO) run ./bench/campaign $(BENCH)
 
 bench-micro: ## what one message costs in each room, by Go benchmarks
