@@ -15,8 +15,8 @@ var shown = []struct {
 	name, metric string
 	show         func(float64) string
 }{
-	{"collector pause", "go_sched_pauses_total_gc_seconds", duration},
-	{"wait for a processor", "go_sched_latencies_seconds", duration},
+	{"collector pause", "holdfast_collector_pause_seconds", duration},
+	{"wait for a processor", "holdfast_processor_wait_seconds", duration},
 	{"round of a shard", "holdfast_shard_round_seconds", duration},
 	{"append until stable", "holdfast_shard_stable_seconds", duration},
 	{"frame written", "holdfast_log_write_seconds", duration},

@@ -162,6 +162,9 @@ var families = []family{
 	histogram("holdfast_shard_round_seconds", "Time of one round of a shard", func(v *Values) Distribution { return v.Shards.RoundSeconds }),
 	histogram("holdfast_shard_stable_seconds", "Time from handing a round's records to the log until they are stable", func(v *Values) Distribution { return v.Shards.StableSeconds }),
 
+	histogram("holdfast_collector_pause_seconds", "Time for which everything stood still for the garbage collector", func(v *Values) Distribution { return v.Runtime.Pauses }),
+	histogram("holdfast_processor_wait_seconds", "Time for which a goroutine that could run waited for a processor", func(v *Values) Distribution { return v.Runtime.Waits }),
+
 	gauge("rabbitmq_process_resident_memory_bytes", "Memory used by the process", func(v *Values) float64 { return float64(v.Machine.ResidentBytes) }),
 	gauge("rabbitmq_resident_memory_limit_bytes", "Memory mark above which publishing is blocked", func(v *Values) float64 { return float64(v.Machine.MemoryLimitBytes) }),
 	gauge("rabbitmq_disk_space_available_bytes", "Free space on the disk of the data folder", func(v *Values) float64 { return float64(v.Machine.DiskFreeBytes) }),
@@ -187,6 +190,7 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 // Collect fetches the values once and gives every sample.
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	v := c.source()
+	v.Runtime = readRuntime()
 	for i := range families {
 		f := &families[i]
 		if f.spread != nil {

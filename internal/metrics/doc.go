@@ -11,6 +11,7 @@
 //	histogram.go   a histogram that many goroutines may observe into, without locks
 //	registry.go    the registry of a node and the aggregated page
 //	values.go      the numbers of one scrape, by room
+//	runtime.go     what the Go runtime tells of delays
 //	collector.go   the numbers as Prometheus families
 //	objects.go     the page with one line a queue, connection and channel, streamed
 package metrics

@@ -61,8 +61,8 @@ func TestAggregatedPage(t *testing.T) {
 		"rabbitmq_alarms_memory_used_watermark 0\n",
 		"holdfast_start_time_seconds 1.7000000005e+09\n",
 		"go_gc_duration_seconds_count",
-		"go_sched_latencies_seconds_bucket",
-		"go_sched_pauses_total_gc_seconds_bucket",
+		`holdfast_collector_pause_seconds_bucket{le="0.01"}`,
+		`holdfast_processor_wait_seconds_bucket{le="0.01"}`,
 	} {
 		if !strings.Contains(page, line) {
 			t.Errorf("missing: %s", line)

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"net/http"
-	"regexp"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -14,15 +13,11 @@ type Registry struct {
 	registry *prometheus.Registry
 }
 
-// delays are the histograms of the Go runtime that say for how long everything stood still for the garbage collector, and
-// how long a goroutine that could run waited for a processor.
-var delays = regexp.MustCompile(`^/sched/(pauses/total/gc|latencies):seconds$`)
-
-// NewRegistry makes a registry with the collectors of the Go runtime (delays among them) and of the process.
+// NewRegistry makes a registry with the collectors of the Go runtime and of the process.
 func NewRegistry() *Registry {
 	r := &Registry{registry: prometheus.NewRegistry()}
 	r.registry.MustRegister(
-		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.GoRuntimeMetricsRule{Matcher: delays})),
+		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return r

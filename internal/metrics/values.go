@@ -12,6 +12,7 @@ type Values struct {
 	Shards   Shards
 	Machine  Machine
 	Alarms   Alarms
+	Runtime  Runtime // filled in by the page itself
 }
 
 // Identity says which node the numbers come from.
