@@ -32,9 +32,6 @@ func TestHashFormat(t *testing.T) {
 		if !CheckPassword(&catalog.User{Hash: hash, Algorithm: Algorithm}, "secret") {
 			t.Error("a password does not fit its own hash")
 		}
-		if p := CheckHash(hash, Algorithm); p != "" {
-			t.Error(p)
-		}
 	}
 }
 
@@ -64,20 +61,6 @@ func TestCheckPassword(t *testing.T) {
 	}
 	if CheckPassword(nil, "x") || CheckPassword(nil, "") || CheckPassword(nobody, "x") {
 		t.Error("nobody has a password")
-	}
-}
-
-func TestCheckHash(t *testing.T) {
-	for _, c := range [][3]string{
-		{documented, Algorithm, ""},
-		{"", "", ""},
-		{"no base64!", Algorithm, "the password hash is not base64"},
-		{documented, "rot13", "unknown hashing algorithm 'rot13'"},
-		{documented, md5Algorithm, "the password hash has the wrong size for rabbit_password_hashing_md5"},
-	} {
-		if got := CheckHash(c[0], c[1]); got != c[2] {
-			t.Errorf("%q %q: %q", c[0], c[1], got)
-		}
 	}
 }
 

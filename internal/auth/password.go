@@ -52,26 +52,6 @@ func digest(algorithm string, salt []byte, password string) []byte {
 	return nil
 }
 
-// CheckHash returns what keeps a password hash from ever fitting a password, "" if nothing does. A user without a hash
-// has no password, on purpose: "" is fine.
-func CheckHash(hash, algorithm string) string {
-	if hash == "" {
-		return ""
-	}
-	b, err := base64.StdEncoding.DecodeString(hash)
-	if err != nil {
-		return "the password hash is not base64"
-	}
-	want := digest(algorithm, make([]byte, saltSize), "")
-	if want == nil {
-		return "unknown hashing algorithm '" + algorithm + "'"
-	}
-	if len(b) != saltSize+len(want) {
-		return "the password hash has the wrong size for " + algorithm
-	}
-	return ""
-}
-
 // nobody is checked where there is no user, so that a wrong name takes as long as a wrong password.
 var nobody = &catalog.User{Hash: base64.StdEncoding.EncodeToString(make([]byte, saltSize+sha256.Size)), Algorithm: Algorithm}
 

@@ -210,7 +210,7 @@ func TestBacklogWaitsForTheWorker(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, _ := wire.DecodeMethod(f.Payload)
+		m, _ := decodeMethod(f.Payload)
 		if ok, is := m.(*wire.QueuePurgeOk); !is || ok.MessageCount != uint32(min(i, 1)) {
 			t.Fatalf("purge %d: %s", i, describe(f))
 		}

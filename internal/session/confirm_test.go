@@ -30,7 +30,7 @@ func TestConfirmsTellEachPublishOnce(t *testing.T) {
 			out := c.take(nil, 1)
 			for len(out) > 0 {
 				size := int(wire.ParseFrameHead(out).Size)
-				m, err := wire.DecodeMethod(out[wire.FrameHeaderSize : wire.FrameHeaderSize+size])
+				m, err := decodeMethod(out[wire.FrameHeaderSize : wire.FrameHeaderSize+size])
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -302,12 +302,22 @@ func (c *frameClient) untilClosed() string {
 	return b.String()
 }
 
+// decodeMethod reads the payload of a method frame; nil for an id that the protocol does not have.
+func decodeMethod(payload []byte) (wire.Method, error) {
+	id, args, _ := wire.SplitMethod(payload)
+	m := wire.NewMethod(id)
+	if m == nil {
+		return nil, nil
+	}
+	return m, m.Decode(args)
+}
+
 // describe writes a frame as: channel method field=value ..., empty fields left out.
 func describe(f wire.Frame) string {
 	if f.Type != wire.FrameMethod {
 		return fmt.Sprintf("%d %s of %d bytes", f.Channel, f.Type, len(f.Payload))
 	}
-	m, err := wire.DecodeMethod(f.Payload)
+	m, err := decodeMethod(f.Payload)
 	if m == nil || err != nil {
 		return fmt.Sprintf("%d undecodable method: %v", f.Channel, err)
 	}
@@ -362,7 +372,9 @@ func encodeLines(t testing.TB, text string) []byte {
 			size, set := propertySet(t, args)
 			out = wire.AppendContentHeader(out, channel, wire.NewProperties(set), size)
 		case "body":
-			out = wire.AppendFrame(out, wire.Frame{Type: wire.FrameBody, Channel: channel, Payload: []byte(strings.Join(args, " "))})
+			text := strings.Join(args, " ")
+			out = wire.AppendFrameHead(out, wire.FrameBody, channel, len(text))
+			out = append(append(out, text...), wire.FrameEnd)
 		case "publish":
 			out = encodePublish(t, out, channel, args)
 		default:

@@ -66,13 +66,6 @@ func (t FrameType) Known() bool {
 	return t == FrameMethod || t == FrameBody || t == FrameHeader || t == FrameHeartbeat
 }
 
-// AppendFrame appends a whole frame.
-func AppendFrame(dst []byte, f Frame) []byte {
-	dst = AppendFrameHead(dst, f.Type, f.Channel, len(f.Payload))
-	dst = append(dst, f.Payload...)
-	return append(dst, FrameEnd)
-}
-
 // AppendFrameHead appends the fixed part of a frame; payload and FrameEnd must
 // follow.
 func AppendFrameHead(dst []byte, t FrameType, channel uint16, size int) []byte {

@@ -49,20 +49,6 @@ func SplitMethod(payload []byte) (id MethodID, args []byte, ok bool) {
 	return MethodID(binary.BigEndian.Uint32(payload)), payload[4:], true
 }
 
-// DecodeMethod reads the payload of a method frame. An id the protocol does not
-// have gives a nil Method and no error.
-func DecodeMethod(payload []byte) (Method, error) {
-	id, args, ok := SplitMethod(payload)
-	if !ok {
-		return nil, &DecodeError{Problem: errShort.Error()}
-	}
-	m := NewMethod(id)
-	if m == nil {
-		return nil, nil
-	}
-	return m, m.Decode(args)
-}
-
 // reader reads arguments one after the other and remembers the first problem.
 type reader struct {
 	b       []byte
