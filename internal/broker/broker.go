@@ -153,9 +153,8 @@ func await[T any](b *Broker, start func(done func(T, error))) (T, error) {
 		return a.value, a.err
 	default:
 	}
-	expired := make(chan struct{})
-	timer := b.clock.AfterFunc(b.settings.DeclareTimeout, func() { close(expired) })
-	defer timer.Stop()
+	expired, done := clock.After(b.clock, b.settings.DeclareTimeout)
+	defer done()
 	var none T
 	select {
 	case a := <-answered:

@@ -6,6 +6,7 @@ import (
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
+	"holdfast/internal/clock"
 	"holdfast/internal/seglog"
 )
 
@@ -124,9 +125,8 @@ func (b *Broker) awaitGoing(id catalog.QueueID) (bool, error) {
 	if going == nil {
 		return false, nil
 	}
-	expired := make(chan struct{})
-	timer := b.clock.AfterFunc(b.settings.DeclareTimeout, func() { close(expired) })
-	defer timer.Stop()
+	expired, done := clock.After(b.clock, b.settings.DeclareTimeout)
+	defer done()
 	select {
 	case <-going:
 		return true, nil

@@ -7,6 +7,7 @@ import (
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
+	"holdfast/internal/clock"
 )
 
 // Conn is one client's connection to one virtual host. Its methods may be
@@ -205,9 +206,8 @@ func (b *Broker) CloseConnections(reason *amqperr.Error, limit time.Duration) in
 		c.control.Close(reason)
 	}
 	b.mu.Unlock()
-	expired := make(chan struct{})
-	timer := b.clock.AfterFunc(limit, func() { close(expired) })
-	defer timer.Stop()
+	expired, done := clock.After(b.clock, limit)
+	defer done()
 	for i, c := range open {
 		select {
 		case <-c.closed:

@@ -33,6 +33,14 @@ type Ticker interface {
 	Stop()
 }
 
+// After is what a bounded wait selects on beside what it waits for: expired is
+// closed when d has passed on c. Whoever has stopped waiting calls done.
+func After(c Clock, d time.Duration) (expired <-chan struct{}, done func()) {
+	over := make(chan struct{})
+	t := c.AfterFunc(d, func() { close(over) })
+	return over, func() { t.Stop() }
+}
+
 // System returns the clock of the machine.
 func System() Clock { return system{} }
 

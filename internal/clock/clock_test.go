@@ -74,3 +74,33 @@ func TestSystemMonoNeverGoesBack(t *testing.T) {
 		}
 	}
 }
+
+func TestAfterEndsAWait(t *testing.T) {
+	m := NewManual(time.Unix(0, 0))
+	isOver := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	expired, done := After(m, time.Second)
+	m.Advance(999 * time.Millisecond)
+	if isOver(expired) {
+		t.Fatal("too early")
+	}
+	m.Advance(time.Millisecond)
+	if !isOver(expired) {
+		t.Fatal("the time is over")
+	}
+	done()
+	expired, done = After(m, time.Second)
+	done()
+	if m.Timers() != 0 {
+		t.Fatal("a wait that has ended keeps its timer")
+	}
+	if m.Advance(time.Hour); isOver(expired) {
+		t.Fatal("expired after its end")
+	}
+}

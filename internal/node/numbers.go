@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holdfast/internal/broker"
+	"holdfast/internal/clock"
 	"holdfast/internal/metrics"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
@@ -126,9 +127,8 @@ func (n *Node) examine() (blockedBy map[string]uint64, oldest time.Duration, une
 	}
 	answered := make(chan struct{})
 	go func() { pending.Wait(); close(answered) }()
-	late := make(chan struct{})
-	timer := n.clock.AfterFunc(examineWait, func() { close(late) })
-	defer timer.Stop()
+	late, done := clock.After(n.clock, examineWait)
+	defer done()
 	select {
 	case <-answered:
 	case <-late:

@@ -317,9 +317,8 @@ func (n *Node) Close(clean bool) error {
 	for _, s := range n.shards {
 		s.stop()
 	}
-	late := make(chan struct{})
-	t := n.o.Clock.AfterFunc(n.o.CloseWait, func() { close(late) })
-	defer t.Stop()
+	late, done := clock.After(n.o.Clock, n.o.CloseWait)
+	defer done()
 	for _, s := range n.shards {
 		select {
 		case <-s.done:

@@ -6,6 +6,7 @@ import (
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/broker"
+	"holdfast/internal/clock"
 	"holdfast/internal/wire"
 )
 
@@ -316,9 +317,8 @@ func (ch *channel) awaitConfirms() {
 	if idle == nil {
 		return
 	}
-	expired := make(chan struct{})
-	timer := ch.conn.server.clock.AfterFunc(confirmGrace, func() { close(expired) })
-	defer timer.Stop()
+	expired, done := clock.After(ch.conn.server.clock, confirmGrace)
+	defer done()
 	select {
 	case <-idle:
 	case <-expired:

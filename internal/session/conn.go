@@ -424,9 +424,8 @@ func (c *conn) awaitUntil(answer, stop <-chan struct{}) {
 		return
 	default:
 	}
-	expired := make(chan struct{})
-	timer := c.server.clock.AfterFunc(answerWait, func() { close(expired) })
-	defer timer.Stop()
+	expired, done := clock.After(c.server.clock, answerWait)
+	defer done()
 	select {
 	case <-answer:
 	case <-stop:

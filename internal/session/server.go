@@ -132,9 +132,8 @@ func (s *Server) sleep(d time.Duration) { s.sleepUntil(d, nil) }
 
 // sleepUntil waits for d, or until stop is closed.
 func (s *Server) sleepUntil(d time.Duration, stop <-chan struct{}) {
-	over := make(chan struct{})
-	timer := s.clock.AfterFunc(d, func() { close(over) })
-	defer timer.Stop()
+	over, done := clock.After(s.clock, d)
+	defer done()
 	select {
 	case <-over:
 	case <-stop:

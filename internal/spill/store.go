@@ -280,9 +280,8 @@ func (s *Store) Close(limit time.Duration) error {
 	s.mu.Unlock()
 	s.kick()
 	if s.started {
-		late := make(chan struct{})
-		t := s.o.Clock.AfterFunc(limit, func() { close(late) })
-		defer t.Stop()
+		late, done := clock.After(s.o.Clock, limit)
+		defer done()
 		select {
 		case <-s.ended:
 		case <-late:
