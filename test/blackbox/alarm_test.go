@@ -25,7 +25,8 @@ func config(t *testing.T, text string) []string {
 // blocked go on where they stopped.
 func TestMemoryAlarm(t *testing.T) {
 	t.Parallel()
-	n := ownBroker(t, config(t, "vm_memory_high_watermark.absolute = 96MiB\n")...)
+	// Bodies are to stay in memory until it runs short.
+	n := ownBroker(t, config(t, "vm_memory_high_watermark.absolute = 96MiB\nstorage.tail_cache = 1GiB\n")...)
 	defer func() { ok(t, n.Kill()) }() // or else closing may wait for the alarm
 	setup := n.open()
 	must(setup.QueueDeclare("filling", false, false, false, false, nil))(t)
