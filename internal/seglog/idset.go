@@ -91,6 +91,20 @@ func (s *idset) contains(id uint64) bool {
 	return i < len(s.spans) && s.spans[i].has(id)
 }
 
+// dense is how many of first..last follow each other from first on, which is in the set.
+func (s *idset) dense(first, last uint64) uint64 {
+	sp := &s.spans[s.locate(first)]
+	last = min(last, sp.last)
+	if sp.bits == nil {
+		return last - first + 1
+	}
+	id := first
+	for id <= last && sp.has(id) {
+		id++
+	}
+	return id - first
+}
+
 // add puts first..last, which lie above all ids ever added, into the set.
 func (s *idset) add(first, last uint64) {
 	s.n += last - first + 1

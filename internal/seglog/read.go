@@ -18,18 +18,31 @@ type Ref struct {
 
 // Pin finds a live, stable item and keeps its segment. No I/O. False: the id is unknown, dead or not yet stable.
 func (l *Log) Pin(gid GroupID, id uint64) (Ref, bool) {
+	ref, n := l.PinRange(gid, id, id)
+	return ref, n == 1
+}
+
+// PinRange is Pin for neighbours: it keeps the segment of first, once, and says for how many of first..last that one Ref
+// is good (At names the others). 0: there is none.
+func (l *Log) PinRange(gid GroupID, first, last uint64) (ref Ref, n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.groups[gid]
 	if g == nil {
-		return Ref{}, false
+		return Ref{}, 0
 	}
-	r := g.find(id)
+	r := g.find(first)
 	if r == nil {
-		return Ref{}, false
+		return Ref{}, 0
 	}
 	r.seg.pins++
-	return Ref{l, r, id}, true
+	return Ref{l, r, first}, r.live.dense(first, last)
+}
+
+// At is the same Ref for a neighbour that PinRange found with it.
+func (ref Ref) At(id uint64) Ref {
+	ref.id = id
+	return ref
 }
 
 // Unpin lets go of the segment. Exactly once per Pin.
