@@ -170,8 +170,9 @@ func (h *host) deliver(p *pack, ef *queue.Effect) {
 			d.ID = 0
 		}
 	}
+	last := ef.Numbers().Last
 	for i := queue.Number(0); i < queue.Number(n); i++ {
-		d.Message, d.Load = h.body(ef.First+i, ef.Chunks)
+		d.Message, d.Load = h.body(ef.First+i, last, ef.Chunks)
 		switch {
 		case c.getter || h.holding:
 			h.hand(held{kind: queue.Deliver, c: c, d: d, n: ef.Left, call: get})
@@ -180,62 +181,84 @@ func (h *host) deliver(p *pack, ef *queue.Effect) {
 		}
 		d.ID++
 	}
+	l := h.lane
+	l.unpinned()
+	l.counters.loaded.Add(l.loaded)
+	l.loaded = 0
 }
 
-// body returns a message, or how to load it.
-func (h *host) body(n queue.Number, chunks []queue.Numbers) (message.Message, *Loader) {
+// body returns a message, or how to load it. Those up to last are asked for next.
+func (h *host) body(n, last queue.Number, chunks []queue.Numbers) (message.Message, *Loader) {
 	head := h.bodies.item(n)
-	if len(chunks) == 0 && head != nil {
+	if len(chunks) > 0 {
+		return h.bigBody(n, head, chunks)
+	}
+	if head != nil {
 		return message.Message{Head: head}, nil
 	}
-	l := h.lane
-	if len(chunks) == 0 {
-		load := l.newLoader()
-		load.head = h.pin(n)
-		l.counters.loaded.Add(1)
-		return message.Message{}, load
-	}
-	return h.bigBody(n, head, chunks)
+	load := h.lane.newLoader()
+	load.head = h.pin(n, last)
+	h.lane.loaded++
+	return message.Message{}, load
 }
 
 // bigBody does the same for a message in chunks.
 func (h *host) bigBody(n queue.Number, head []byte, chunks []queue.Numbers) (message.Message, *Loader) {
-	load := &Loader{head: part{item: head}}
+	big := &bigLoad{head: head}
+	load := &Loader{big: big}
 	whole := head != nil
 	if !whole {
-		load.head = h.pin(n)
+		load.head = h.pin(n, n)
 	}
 	for _, r := range chunks {
 		for c := r.First; c <= r.Last; c++ {
-			p := part{item: h.bodies.item(c)}
-			if p.item == nil {
-				whole, p = false, h.pin(c)
+			item := h.bodies.item(c)
+			if item == nil {
+				whole = false
+				big.chunks = append(big.chunks, chunk{pin: h.pin(c, r.Last)})
+				continue
 			}
-			load.chunks = append(load.chunks, p)
+			big.chunks = append(big.chunks, chunk{item: item})
 		}
 	}
 	if !whole {
-		h.lane.counters.loaded.Add(1)
+		h.lane.loaded++
 		return message.Message{}, load
 	}
-	m := message.Message{Head: head, Chunks: make([][]byte, len(load.chunks))}
-	for i := range load.chunks {
-		m.Chunks[i] = load.chunks[i].item
+	m := message.Message{Head: head, Chunks: make([][]byte, len(big.chunks))}
+	for i := range big.chunks {
+		m.Chunks[i] = big.chunks[i].item
 	}
 	return m, nil
 }
 
-// pin finds an item on disk.
-func (h *host) pin(n queue.Number) part {
+// pin keeps an item that is on disk. Neighbours in the log are pinned together,
+// as far as they go up to last; unpinned must follow.
+func (h *host) pin(n, last queue.Number) pin {
 	if x := h.bodies.spilled.find(n); x != nil {
 		x.block.Hold(1)
-		return part{block: x.block, number: uint64(n), pinned: true}
+		return pin{block: x.block, number: uint64(n)}
 	}
-	ref, ok := h.reg.o.Log.Pin(h.def.ID, uint64(n))
-	if !ok {
-		invariant.Failf("queue %d: message %v is neither in memory nor in the log", h.def.ID, n)
+	l := h.lane
+	if p := l.pinned; p == nil || uint64(n) < p.first || uint64(n) > p.last {
+		l.unpinned()
+		ref, k := h.reg.o.Log.PinRange(h.def.ID, uint64(n), uint64(last))
+		if k == 0 {
+			invariant.Failf("queue %d: message %v is neither in memory nor on disk", h.def.ID, n)
+		}
+		l.pinned = &pinned{ref: ref, first: uint64(n), last: uint64(n) + k - 1}
+		l.pinned.refs.Store(1)
 	}
-	return part{ref: ref, number: uint64(n), pinned: true}
+	l.pinned.refs.Add(1)
+	return pin{log: l.pinned, number: uint64(n)}
+}
+
+// unpinned ends the giving out of pins: what comes next is no neighbour.
+func (l *lane) unpinned() {
+	if l.pinned != nil {
+		l.pinned.let()
+		l.pinned = nil
+	}
 }
 
 // held is an effect for a consumer or caller that may have to wait.

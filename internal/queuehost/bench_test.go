@@ -180,15 +180,17 @@ func (t *countTicket) wait(n uint64) {
 // nullLog writes nothing and is stable at once.
 type nullLog struct{}
 
-func (nullLog) Append(b *seglog.Batch)                             { b.Stable(b) }
-func (nullLog) Replay(func(seglog.Replayed) error) error           { return nil }
-func (nullLog) Clean() bool                                        { return true }
-func (nullLog) SetLive(seglog.GroupID, []seglog.Range) uint64      { return 0 }
-func (nullLog) Start()                                             {}
-func (nullLog) Release(seglog.GroupID, uint64, []seglog.Range)     {}
-func (nullLog) Quarantine(seglog.GroupID, string)                  {}
-func (nullLog) Quarantined() []seglog.Hit                          { return nil }
-func (nullLog) Pin(g seglog.GroupID, id uint64) (seglog.Ref, bool) { return seglog.Ref{}, true }
+func (nullLog) Append(b *seglog.Batch)                         { b.Stable(b) }
+func (nullLog) Replay(func(seglog.Replayed) error) error       { return nil }
+func (nullLog) Clean() bool                                    { return true }
+func (nullLog) SetLive(seglog.GroupID, []seglog.Range) uint64  { return 0 }
+func (nullLog) Start()                                         {}
+func (nullLog) Release(seglog.GroupID, uint64, []seglog.Range) {}
+func (nullLog) Quarantine(seglog.GroupID, string)              {}
+func (nullLog) Quarantined() []seglog.Hit                      { return nil }
+func (nullLog) PinRange(g seglog.GroupID, first, last uint64) (seglog.Ref, uint64) {
+	return seglog.Ref{}, last - first + 1
+}
 
 // The budget: an idle classic queue costs at most 4 KB and no goroutine. It has been used.
 func TestIdleQueueMemory(t *testing.T) {

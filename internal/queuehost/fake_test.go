@@ -126,10 +126,12 @@ func (l *fakeLog) Release(g seglog.GroupID, _ uint64, rs []seglog.Range) {
 	l.released[g] = append(l.released[g], rs...)
 }
 
-func (l *fakeLog) Pin(g seglog.GroupID, id uint64) (seglog.Ref, bool) {
-	_, ok := l.items[g][id]
+func (l *fakeLog) PinRange(g seglog.GroupID, first, last uint64) (seglog.Ref, uint64) {
 	l.pins++
-	return seglog.Ref{}, ok
+	n := uint64(0)
+	for ; first+n <= last && l.items[g][first+n] != nil; n++ {
+	}
+	return seglog.Ref{}, n
 }
 
 // crashed returns the log as it is found after a crash: what was stable.

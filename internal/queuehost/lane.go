@@ -28,6 +28,8 @@ type lane struct {
 	lists    [][]Delivery
 	listed   int // capacity of all lists
 	loaders  []Loader
+	pinned   *pinned // given out while an effect is carried out
+	loaded   uint64  // of that effect
 
 	counters laneCounters
 }

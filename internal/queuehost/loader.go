@@ -1,6 +1,8 @@
 package queuehost
 
 import (
+	"sync/atomic"
+
 	"holdfast/internal/message"
 	"holdfast/internal/seglog"
 	"holdfast/internal/spill"
@@ -20,49 +22,69 @@ func NewReader(log *seglog.Reader) *Reader { return &Reader{log: log} }
 // until it is used or dropped. It belongs to whoever has the delivery and is
 // used by one goroutine.
 type Loader struct {
-	head   part
-	chunks []part
+	head pin
+	big  *bigLoad // of a message in chunks
 }
 
-// part is one item: in memory, or pinned in the log or in a block.
-type part struct {
-	item   []byte
-	ref    seglog.Ref
-	block  *spill.Block // nil: in the log
+// bigLoad is a message in chunks, of which some items may be in memory.
+type bigLoad struct {
+	head   []byte
+	chunks []chunk
+}
+
+type chunk struct {
+	item []byte // nil: pinned
+	pin  pin
+}
+
+// pin keeps one item, in a block or in the log. Empty: it is used, or dropped.
+type pin struct {
+	block  *spill.Block
+	log    *pinned
 	number uint64
-	pinned bool
 }
 
-func (p *part) read(r *Reader) ([]byte, error) {
-	if !p.pinned {
-		return p.item, nil
+// pinned is neighbours in the log that are pinned together. It is let go of
+// when nobody needs it: those who were given a pin, and who gives them out.
+type pinned struct {
+	ref         seglog.Ref
+	first, last uint64 // it is good for these
+	refs        atomic.Int32
+}
+
+func (p *pinned) let() {
+	if p.refs.Add(-1) == 0 {
+		p.ref.Unpin()
 	}
-	var b []byte
-	var err error
+}
+
+// read reads the item, once.
+func (p *pin) read(r *Reader) (b []byte, err error) {
 	if p.block != nil {
 		b, err = r.spill.Read(p.block, p.number)
 	} else {
-		b, err = r.log.Read(p.ref)
+		b, err = r.log.Read(p.log.ref.At(p.number))
 	}
 	p.drop()
 	return b, err
 }
 
-func (p *part) drop() {
-	switch {
-	case !p.pinned:
-	case p.block != nil:
+func (p *pin) drop() {
+	if p.block != nil {
 		p.block.Let()
-	default:
-		p.ref.Unpin()
+	} else if p.log != nil {
+		p.log.let()
 	}
-	p.pinned = false
+	p.block, p.log = nil, nil
 }
 
 // Load reads the message, once. Its bytes are valid until the next read with
 // r. A big message comes without its body (Message.Chunks is nil): Chunks says
 // in how many pieces it is, Chunk reads them.
 func (l *Loader) Load(r *Reader) (message.Message, error) {
+	if l.big != nil && l.big.head != nil {
+		return message.Message{Head: l.big.head}, nil
+	}
 	b, err := l.head.read(r)
 	if err != nil {
 		l.Drop()
@@ -72,11 +94,20 @@ func (l *Loader) Load(r *Reader) (message.Message, error) {
 }
 
 // Chunks is the number of pieces of a big message's body; 0: the body is inline.
-func (l *Loader) Chunks() int { return len(l.chunks) }
+func (l *Loader) Chunks() int {
+	if l.big == nil {
+		return 0
+	}
+	return len(l.big.chunks)
+}
 
 // Chunk reads piece i, once; the bytes are valid until the next read with r.
 func (l *Loader) Chunk(r *Reader, i int) ([]byte, error) {
-	b, err := l.chunks[i].read(r)
+	c := &l.big.chunks[i]
+	if c.item != nil {
+		return c.item, nil
+	}
+	b, err := c.pin.read(r)
 	if err != nil {
 		l.Drop()
 	}
@@ -86,7 +117,7 @@ func (l *Loader) Chunk(r *Reader, i int) ([]byte, error) {
 // Drop unpins what was not read. It may be called at any time, and more than once.
 func (l *Loader) Drop() {
 	l.head.drop()
-	for i := range l.chunks {
-		l.chunks[i].drop()
+	for i := range l.Chunks() {
+		l.big.chunks[i].pin.drop()
 	}
 }

@@ -18,7 +18,7 @@ import (
 // Log is what the queues need of the segment log.
 type Log interface {
 	Release(g seglog.GroupID, index uint64, ranges []seglog.Range)
-	Pin(g seglog.GroupID, id uint64) (seglog.Ref, bool)
+	PinRange(g seglog.GroupID, first, last uint64) (seglog.Ref, uint64)
 	Quarantined() []seglog.Hit
 	Quarantine(g seglog.GroupID, reason string)
 }

@@ -274,17 +274,19 @@ func spillModel(t *testing.T, seed uint64) {
 		}
 		for _, d := range s.got {
 			m := by[string(d.Message.Head)]
-			if d.Load != nil && d.Load.head.item == nil {
+			switch {
+			case d.Load == nil:
+			case d.Load.big != nil && d.Load.big.head != nil:
+				m = by[string(d.Load.big.head)]
+			default:
 				m = all[q][d.Load.head.number-1]
-			} else if d.Load != nil {
-				m = by[string(d.Load.head.item)]
 			}
 			if m.end || m.holder != nil || m.delivered && !d.Redelivered {
 				fatal("message %.10s comes again: end %v, redelivered %v", m.text, m.end, d.Redelivered)
 			}
 			m.holder, m.id, m.delivered = s, d.ID, true
 			switch {
-			case m.durable && d.Load != nil && d.Load.head.block == nil:
+			case m.durable && d.Load != nil:
 				d.Load = nil // in the log, which is a fake
 			case rng.IntN(3) == 0:
 				later, laterText = append(later, d), append(laterText, m.text)
@@ -441,7 +443,7 @@ func spillModel(t *testing.T, seed uint64) {
 	}
 	for _, s := range left {
 		for i := range s.got {
-			if l := s.got[i].Load; l != nil && (l.head.block != nil || !l.head.pinned) {
+			if l := s.got[i].Load; l != nil && l.head.log == nil {
 				l.Drop()
 			}
 		}
