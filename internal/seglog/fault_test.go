@@ -236,18 +236,20 @@ func TestShrinksBack(t *testing.T) {
 	r := newRig(t)
 	r.o.SegmentMax = 1 << 20
 	r.start()
-	for i := uint64(1); i < 1500; i++ {
-		r.append(entryRecord(2, i, i, 1, 10000))
-		r.l.Release(2, i, []Range{{i, i}})
+	last := uint64(0)
+	for i := uint64(1); r.l.target < r.o.SegmentMax && i < 20_000; i++ {
+		last = i
+		r.append(entryRecord(2, i, i, 1, 10000)) // and keep it: where used segments come back, small ones suffice
 		r.snapshotIfAsked(2, i)
 		r.keep()
 	}
 	if r.l.target != r.o.SegmentMax {
 		t.Fatalf("segments grew to %d only", r.l.target)
 	}
+	r.l.Release(2, last, []Range{{1, last}})
 	for range 60 {
 		r.clk.Advance(time.Second)
-		r.snapshotIfAsked(2, 1499)
+		r.snapshotIfAsked(2, last)
 		r.commit()
 		if r.l.markDue() {
 			r.l.writeMark()
