@@ -158,8 +158,7 @@ func (l *Log) appendGroup(buf []byte, g *group) []byte {
 func (l *Log) encodeCheckpoint(no uint64, clean bool, at cut, gone map[uint32]*segment, groups int, encoded []byte) []byte {
 	u := binary.AppendUvarint
 	buf := make([]byte, checkpointHead, checkpointHead+len(encoded)+4096)
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	held := l.hold()
 	buf = u(buf, no)
 	if clean {
 		buf = append(buf, 1)
@@ -183,11 +182,13 @@ func (l *Log) encodeCheckpoint(no uint64, clean bool, at cut, gone map[uint32]*s
 		buf = u(u(u(u(buf, uint64(s.id)), uint64(s.kind)), s.gen), uint64(s.size))
 		buf = u(u(u(u(buf, s.firstSeq), s.lastSeq), uint64(s.stable)), flags)
 	}
-	buf = append(u(buf, uint64(groups)), encoded...)
-	buf = u(buf, uint64(len(l.hits)))
+	hits := u(nil, uint64(len(l.hits)))
 	for _, h := range l.hits {
-		buf = appendString(u(buf, uint64(h.Group)), h.Reason)
+		hits = appendString(u(hits, uint64(h.Group)), h.Reason)
 	}
+	l.letGo(held)
+	buf = append(u(buf, uint64(groups)), encoded...) // copied and summed up with nobody waiting
+	buf = append(buf, hits...)
 	le.PutUint32(buf, checkpointMagic)
 	le.PutUint32(buf[4:], version)
 	le.PutUint32(buf[8:], checksum(buf[checkpointHead:]))
