@@ -4,9 +4,10 @@ GO ?= go
 BINARY ?= bin/holdfast
 ROUNDS ?= 100
 BENCH ?=
+TAIL ?=
 PEER ?= rabbitmq
 
-.PHONY: help build vet test race interop crash crash-short space recovery churn bench bench-compare bench-table bench-micro bench-rabbitmq power generate clean
+.PHONY: help build vet test race interop crash crash-short space recovery churn bench bench-compare bench-table bench-micro bench-rabbitmq tail power generate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -55,6 +56,9 @@ bench-table: ## every target of bench/targets.txt, RabbitMQ beside this tree, ab
 
 bench-micro: ## what one message costs in each room, by Go benchmarks
 	$(GO) run ./bench/micro $(BENCH)
+
+tail: ## pauses, rounds, commits, checkpoints and rewriting under load, from the metrics; TAIL='-only large -z 10' narrows it
+	$(GO) run ./bench/tail $(TAIL)
 
 bench-rabbitmq: ## install Debian's RabbitMQ to compare with, without its service
 	bench/install-rabbitmq
