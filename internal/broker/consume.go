@@ -50,8 +50,11 @@ func (s *Subscription) Queue() string { return s.name }
 func (s *Subscription) ReplyTo() string { return s.replyTo }
 
 // Settle ends the checkouts of the deliveries in ranges. Ids unknown or
-// settled already are ignored. The slice is free after the call.
-func (s *Subscription) Settle(ranges []Range, how Settlement) { s.handle.Settle(s.id, ranges, how) }
+// settled already are ignored. The slice is free after the call. What follows may
+// be carried out at once on the caller's goroutine, as of Publisher.Flush.
+func (s *Subscription) Settle(ranges []Range, how Settlement) {
+	s.handle.SettleHere(s.id, ranges, how)
+}
 
 // Barrier settles seq of t when everything settled before is, and is on disk if
 // the queue is durable.

@@ -79,7 +79,7 @@ const keepLined = 8192
 func (s *slot) flush() {
 	l := s.lined
 	s.lined = nil
-	s.handle.Publish(l.publishes)
+	s.handle.Put(l.publishes)
 	if cap(l.publishes) > keepLined {
 		return
 	}
@@ -362,7 +362,13 @@ func (p *Publisher) Returned() {
 // Pending is the number of messages, counted once per queue, waiting for Flush.
 func (p *Publisher) Pending() int { return p.lined }
 
-// Flush hands on what was lined up, one put per queue. It never waits.
+// hereAtMost is how many messages are carried out on the publisher's own goroutine at
+// a time: for more, another processor is worth waking.
+const hereAtMost = 32
+
+// Flush hands on what was lined up, one put per queue. It never waits. A little
+// may be carried out at once on the caller's goroutine, which must hold no lock
+// that a Ticket or Consumer takes.
 func (p *Publisher) Flush() {
 	if p.published != 0 {
 		n := &p.c.b.counters
@@ -373,9 +379,12 @@ func (p *Publisher) Flush() {
 		}
 		p.published, p.routed, p.dropped = 0, 0, 0
 	}
-	for i, s := range p.dirty {
+	for _, s := range p.dirty {
 		invariant.Pass("broker", "flushed")
 		s.flush()
+	}
+	for i, s := range p.dirty {
+		s.handle.Go(p.lined <= hereAtMost)
 		p.dirty[i] = nil
 	}
 	p.dirty = p.dirty[:0]

@@ -35,6 +35,22 @@ func (h *Handle) Publish(ps []Publish) {
 	h.release()
 }
 
+// Put is Publish without waking the queue's worker: Go must follow.
+func (h *Handle) Put(ps []Publish) {
+	invariant.Pass("queuehost", "publish put")
+	if len(ps) == 0 {
+		return
+	}
+	charge(ps)
+	h.in.lock().publish(ps)
+	h.in.mu.Unlock()
+	h.host.group.Mark()
+}
+
+// Go has what was put carried out; with here on the caller's goroutine, if the
+// worker sleeps. The caller then must hold no lock that a Ticket or Consumer takes.
+func (h *Handle) Go(here bool) { h.host.group.Go(here) }
+
 // charge charges the credits of publishes, neighbours with the same one together.
 func charge(ps []Publish) {
 	var c *Credit
@@ -105,15 +121,30 @@ func (h *Handle) Detach(id queue.ConsumerID, done func()) {
 // Settle ends the checkouts of a consumer's deliveries. Ids that are not
 // checked out are ignored. The slice is free after the call.
 func (h *Handle) Settle(id queue.ConsumerID, ranges []queue.Range, how queue.Settlement) {
+	if h.settle(id, ranges, how) {
+		h.host.group.Wake()
+	}
+}
+
+// SettleHere is Settle and Go with here.
+func (h *Handle) SettleHere(id queue.ConsumerID, ranges []queue.Range, how queue.Settlement) {
+	if h.settle(id, ranges, how) {
+		h.host.group.Mark()
+		h.Go(true)
+	}
+}
+
+func (h *Handle) settle(id queue.ConsumerID, ranges []queue.Range, how queue.Settlement) bool {
 	invariant.Pass("queuehost", "settlement put")
 	if len(ranges) == 0 {
-		return
+		return false
 	}
 	b := h.in.lockUrgent()
 	for _, r := range ranges {
 		b.settle(id, r, how)
 	}
-	h.release()
+	h.in.mu.Unlock()
+	return true
 }
 
 // Credit grants a consumer n more deliveries. With drain, what is left of the

@@ -7,7 +7,7 @@ import (
 	"holdfast/internal/seglog"
 )
 
-// Group is one group. Only Wake and ID may be used by anyone; all else belongs
+// Group is one group. Only Wake, Mark, Go and ID may be used by anyone; all else belongs
 // to the worker of its shard.
 type Group struct {
 	id    seglog.GroupID
@@ -42,6 +42,21 @@ func (g *Group) Wake() {
 	}
 	g.shard.put(g)
 }
+
+// Mark is Wake without waking: Go must follow. In between, more groups of the same
+// round can be marked.
+func (g *Group) Mark() {
+	if g.dirty.Load() || g.dirty.Swap(true) {
+		return
+	}
+	g.shard.mark(g)
+}
+
+// Go has what was marked carried out. With here, and if the shard's worker
+// sleeps, the caller's goroutine goes round once for it: that saves waking
+// another thread, which costs more than a small round. The caller must hold no
+// lock that a callback of a host might want.
+func (g *Group) Go(here bool) { g.shard.goOn(here) }
 
 // Index returns the index of the last entry packed; for the worker.
 func (g *Group) Index() uint64 { return g.index }

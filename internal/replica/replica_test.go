@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"holdfast/internal/clock"
@@ -109,6 +110,7 @@ type adder struct {
 	wake    bool // at Recover
 	failed  error
 	dropAt  uint64 // drop the group when this number is applied
+	then    func() // runs in Apply
 }
 
 func (a *adder) Pack(e *Entry) bool {
@@ -138,6 +140,9 @@ func (a *adder) Apply(e *Entry) {
 	a.trace = append(a.trace, fmt.Sprintf("apply %d %v", e.Index, a.packed))
 	if a.dropAt != 0 && slices.Contains(a.packed, a.dropAt) {
 		a.g.Drop()
+	}
+	if a.then != nil {
+		a.then()
 	}
 }
 func (a *adder) Stable(i uint64)  { a.trace = append(a.trace, fmt.Sprintf("stable %d", i)) }
@@ -479,4 +484,85 @@ func TestCloseIsBounded(t *testing.T) {
 	if n.Close(true) == nil {
 		t.Fatal("Close says all is on disk")
 	}
+}
+
+// A sleeping shard's work is done by whoever asks for it here; a shard that works is
+// not entered twice, and what comes meanwhile is left to its worker.
+func TestGoHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &fakeLog{}
+		n := open(t, l, Options{CloseWait: time.Minute})
+		a, b := newAdder(n, 1, false), newAdder(n, 2, false)
+		n.Start()
+		synctest.Wait()
+
+		a.pending = append(a.pending, 1)
+		a.g.Mark()
+		synctest.Wait()
+		want(t, "marked", a.trace, nil)
+		a.g.Go(true)
+		want(t, "here", a.trace, []string{"apply 1 [1]"})
+		a.g.Go(true)
+		a.g.Go(false)
+		want(t, "nothing to do", a.trace, []string{"apply 1 [1]"})
+
+		a.pending = append(a.pending, 2)
+		a.g.Mark()
+		a.g.Go(false)
+		synctest.Wait()
+		want(t, "by the worker", a.trace, []string{"apply 1 [1]", "apply 2 [2]"})
+
+		inside := -1
+		a.then = func() {
+			a.then = nil
+			b.pending = append(b.pending, 4)
+			b.g.Mark()
+			b.g.Go(true)
+			inside = len(b.trace)
+		}
+		a.pending = append(a.pending, 3)
+		a.g.Mark()
+		a.g.Go(true)
+		want(t, "of another, inside", inside, 0)
+		synctest.Wait()
+		want(t, "of another, after", b.trace, []string{"apply 1 [4]"})
+		if err := n.Close(true); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// The log's committer tells a sleeping shard's groups itself what is on disk; a stop meanwhile is not missed.
+func TestStableHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &fakeLog{}
+		n := open(t, l, Options{CloseWait: time.Minute})
+		a := newAdder(n, 1, true)
+		n.Start()
+		synctest.Wait()
+		a.pending = append(a.pending, 100)
+		a.g.Mark()
+		a.g.Go(true)
+		want(t, "applied", a.trace, []string{"apply 1 [100]"})
+		l.sync()
+		want(t, "on disk", a.trace, []string{"apply 1 [100]", "stable 1"})
+
+		a.pending = append(a.pending, 101)
+		a.g.Mark()
+		a.g.Go(true)
+		closed := false
+		go func() {
+			if err := n.Close(true); err != nil {
+				t.Error(err)
+			}
+			closed = true
+		}()
+		synctest.Wait()
+		want(t, "closed before the disk has all", closed, false)
+		for range 2 { // the entry, and the last snapshot
+			l.sync()
+			synctest.Wait()
+		}
+		want(t, "closed", closed, true)
+	})
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // Shard is a worker's share of the groups. Its mailbox is two lists behind a
-// mutex, which the worker swaps whole; everything else is the worker's own.
+// mutex, which the worker swaps whole; everything else is the worker's own. While
+// its goroutine sleeps, another can be the worker for a round (goOn).
 // The loop (run) is apart from the step (Step), so that a simulator can step.
 type Shard struct {
 	node *Node
@@ -19,7 +20,7 @@ type Shard struct {
 	dirty    []*Group // groups that were woken
 	settled  []*round // rounds that are on disk
 	overdue  bool     // look for rounds that wait too long
-	parked   bool     // the worker sleeps on wake
+	parked   bool     // nobody works: who clears it has the shard, or wakes the worker, which sleeps on wake
 	stopping bool
 	wake     chan struct{} // capacity 1
 
@@ -53,11 +54,50 @@ func (s *Shard) put(g *Group) {
 	s.unpark()
 }
 
-// stable puts a round that is on disk into the mailbox. The log's committer calls it.
+// mark puts a group into the mailbox and wakes nobody.
+func (s *Shard) mark(g *Group) {
+	s.mu.Lock()
+	s.dirty = append(s.dirty, g)
+	s.mu.Unlock()
+}
+
+// goOn sees to it that the mailbox is emptied: by whoever has the shard now, by
+// this goroutine if it may, or by the worker.
+func (s *Shard) goOn(here bool) {
+	s.mu.Lock()
+	if !s.parked || s.idle() {
+		s.mu.Unlock()
+		return
+	}
+	if !here || s.stopping {
+		s.unpark()
+		return
+	}
+	s.parked = false
+	s.mu.Unlock()
+	s.Step()
+	s.mu.Lock()
+	if s.idle() && !s.stopping {
+		s.parked = true
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Unlock()
+	s.wake <- struct{}{} // has room: this goroutine had cleared parked
+}
+
+// idle reports whether the mailbox is empty. The mutex is held.
+func (s *Shard) idle() bool { return len(s.dirty) == 0 && len(s.settled) == 0 && !s.overdue }
+
+// stable puts a round that is on disk into the mailbox. The log's committer calls
+// it, and is the worker itself if nothing else is to be done: telling those who
+// wait takes no longer than waking somebody for it.
 func (s *Shard) stable(r *round) {
 	s.mu.Lock()
 	s.settled = append(s.settled, r)
-	s.unpark()
+	here := len(s.dirty) == 0
+	s.mu.Unlock()
+	s.goOn(here)
 }
 
 // checkOverdue asks for a look at the rounds that wait for the disk.
@@ -93,7 +133,7 @@ func (s *Shard) run() {
 		}
 		s.mu.Lock()
 		switch {
-		case len(s.dirty) > 0 || len(s.settled) > 0 || s.overdue:
+		case !s.idle():
 			s.mu.Unlock()
 			continue
 		case s.stopping && !final:
@@ -139,7 +179,7 @@ func (s *Shard) finish() {
 // whether there was anything to do.
 func (s *Shard) Step() bool {
 	s.mu.Lock()
-	if len(s.dirty) == 0 && len(s.settled) == 0 && !s.overdue {
+	if s.idle() {
 		s.mu.Unlock()
 		return false
 	}

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,7 +98,7 @@ func slowReader(t *testing.T, noAck bool, limits ...uint16) {
 		t.Errorf("%d of %d messages are ready; the others wait for a client that does not read", n, messages)
 	}
 	for i := range messages {
-		if got := sub.next(); len(got) == 0 || got[0] != '1' {
+		if got := sub.next(); !strings.Contains(got, fmt.Sprintf("delivery-tag=%d ", i+1)) || !strings.HasSuffix(got, " 4096 bytes in 1 frames") {
 			t.Fatalf("message %d: %s", i, got)
 		}
 	}

@@ -101,9 +101,12 @@ func newConn(s *Server, nc net.Conn, secure bool) *conn {
 
 // run serves the connection until it has ended and everything it held is back.
 func (c *conn) run() {
+	w := &writer{c: c}
+	if w.raw = newRawWriter(c.socket); w.raw != nil {
+		c.out.here = w.here
+	}
 	go func() {
 		defer close(c.writerDone)
-		w := writer{c: c}
 		w.run()
 	}()
 	if c.handshake() {

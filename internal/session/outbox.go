@@ -17,7 +17,9 @@ import (
 type outbox struct {
 	mu       sync.Mutex
 	batch    batch
-	parked   bool          // the writer waits for wake
+	parked   bool          // nobody writes: who clears it is the writer, or wakes it
+	handed   bool          // the writer has to go on with what another goroutine began
+	here     func()        // writes what is little on the goroutine that put it; nil: never
 	wake     chan struct{} // capacity 1
 	closed   bool          // nothing is taken any more
 	waiting  int           // bytes of answers put and not yet written
@@ -141,7 +143,60 @@ func (o *outbox) rawEnd(bytes []byte) {
 // heartbeat puts a heartbeat frame.
 func (o *outbox) heartbeat() { o.encoded(itemRaw, nil, wire.AppendHeartbeat) }
 
-// deliver puts messages for a consumer.
+// unlockAndWrite is unlockAndWake for a caller that holds no lock and may write
+// a little itself, if the writer sleeps.
+func (o *outbox) unlockAndWrite() {
+	if !o.parked || o.here == nil || !o.batch.little() {
+		o.unlockAndWake()
+		return
+	}
+	o.parked = false
+	o.mu.Unlock()
+	o.here()
+}
+
+// What is written on the goroutine that put it: no more than that, and nothing that
+// must be read from the log first.
+const (
+	littleItems = 32
+	littleBytes = 16 << 10
+)
+
+// little reports whether the batch can be written without waiting, unless the
+// socket is full.
+func (b *batch) little() bool {
+	if len(b.items) > littleItems || len(b.raw) > littleBytes {
+		return false
+	}
+	bytes := 0
+	for i := range b.items {
+		it := &b.items[i]
+		switch {
+		case it.kind == itemRaw:
+		case it.kind == itemDelivery && it.delivery.Load == nil && len(it.delivery.Message.Chunks) == 0:
+			bytes += len(it.delivery.Message.Head)
+		default:
+			return false
+		}
+	}
+	return bytes <= littleBytes
+}
+
+// park gives up being the writer if nothing is left to do; false: the writer goes on.
+func (o *outbox) park(more bool) bool {
+	o.mu.Lock()
+	if !more && !o.closed && len(o.batch.items) == 0 && len(o.batch.confirms) == 0 {
+		o.parked = true
+		o.mu.Unlock()
+		return true
+	}
+	o.handed = true
+	o.mu.Unlock()
+	o.wake <- struct{}{} // has room: this goroutine had cleared parked
+	return false
+}
+
+// deliver puts messages for a consumer. The caller holds no lock of the connection's.
 func (o *outbox) deliver(h *holder, ds []broker.Delivery) {
 	o.mu.Lock()
 	if o.closed {
@@ -152,7 +207,7 @@ func (o *outbox) deliver(h *holder, ds []broker.Delivery) {
 	for i := range ds {
 		o.batch.items = append(o.batch.items, item{kind: itemDelivery, ch: h.ch, holder: h, delivery: ds[i]})
 	}
-	o.unlockAndWake()
+	o.unlockAndWrite()
 }
 
 // got puts the message that answers a basic.get. tagged is closed when it can be
@@ -172,7 +227,8 @@ func (o *outbox) giveBack(ch *channel, r *returned) {
 }
 
 // confirm says that a channel has settled publishes to tell. A channel is
-// listed once until the writer has taken what it has.
+// listed once until the writer has taken what it has. The caller holds no lock of
+// the connection's.
 func (o *outbox) confirm(ch *channel) {
 	o.mu.Lock()
 	if o.closed {
@@ -180,11 +236,12 @@ func (o *outbox) confirm(ch *channel) {
 		return
 	}
 	o.batch.confirms = append(o.batch.confirms, ch)
-	o.unlockAndWake()
+	o.unlockAndWrite()
 }
 
 // swap waits until there is something and exchanges it for the empty batch b.
-// It returns false when the outbox is closed.
+// It returns false when the outbox is closed; with an empty batch when another
+// goroutine has begun to write and hands over.
 func (o *outbox) swap(b *batch, wait bool) bool {
 	for {
 		o.mu.Lock()
@@ -192,7 +249,8 @@ func (o *outbox) swap(b *batch, wait bool) bool {
 			o.mu.Unlock()
 			return false
 		}
-		if len(o.batch.items) > 0 || len(o.batch.confirms) > 0 || !wait {
+		if len(o.batch.items) > 0 || len(o.batch.confirms) > 0 || !wait || o.handed {
+			o.handed = false
 			o.batch, *b = *b, o.batch
 			o.mu.Unlock()
 			return true

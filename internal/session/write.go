@@ -24,15 +24,19 @@ const (
 // an idle connection has none.
 var writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, writeSize); return &b }}
 
-// writer writes the outbox to the client. It runs on a goroutine of its own,
-// gives out delivery tags in the order in which it writes, and grants consumers
-// more when what they were given has left.
+// writer writes the outbox to the client. It gives out delivery tags in the
+// order in which it writes, and grants consumers more when what they were given
+// has left. It runs on a goroutine of its own; while that sleeps, whoever puts
+// a little into the outbox is the writer for once (here), so that no thread has
+// to be woken for it.
 type writer struct {
 	c    *conn
+	b    batch
 	buf  []byte
 	lent *[]byte
 	err  error // of the socket; nothing is written after it
 	end  bool  // the last frame of the connection has been put into buf
+	raw  *rawWriter
 
 	answered int // bytes of answers put into buf and not yet told to the outbox
 
@@ -68,12 +72,11 @@ type loadedBody struct {
 
 // run writes until the connection ends.
 func (w *writer) run() {
-	var b batch
 	for {
-		if !w.c.out.swap(&b, len(w.tails) == 0) {
+		if !w.c.out.swap(&w.b, len(w.tails) == 0) {
 			break
 		}
-		w.pass(&b)
+		w.pass(&w.b)
 		if w.err != nil || w.end {
 			break
 		}
@@ -81,8 +84,8 @@ func (w *writer) run() {
 	}
 	w.release()
 	w.c.out.close()
-	for i := range b.items {
-		b.items[i].drop()
+	for i := range w.b.items {
+		w.b.items[i].drop()
 	}
 	for _, t := range w.tails {
 		t.drop()
@@ -102,6 +105,30 @@ func (w *writer) pass(b *batch) {
 	w.answered = 0
 	w.grant()
 	b.reset()
+}
+
+// here writes what is in the outbox, which is little, without waiting for the
+// client: what the socket does not take is left to the writer's goroutine. Its
+// caller has cleared parked.
+func (w *writer) here() {
+	w.c.out.swap(&w.b, false)
+	w.borrow()
+	w.write(&w.b)
+	w.b.reset()
+	if w.err == nil && !w.end && len(w.buf) > 0 {
+		n, err := w.raw.write(w.buf)
+		w.c.sentBytes.Add(uint64(n))
+		w.buf = w.buf[:copy(w.buf, w.buf[n:])]
+		w.err = err
+	}
+	left := w.err != nil || w.end || len(w.buf) > 0 || len(w.tails) > 0
+	if !left {
+		w.c.out.written(w.answered)
+		w.answered = 0
+		w.grant()
+		w.release()
+	}
+	w.c.out.park(left)
 }
 
 // borrow takes a buffer for what is to be written.
