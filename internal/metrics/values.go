@@ -9,6 +9,7 @@ type Values struct {
 	Queues   Queues
 	Messages Messages
 	Log      Log
+	Spill    Spill
 	Shards   Shards
 	Machine  Machine
 	Alarms   Alarms
@@ -74,6 +75,15 @@ type Log struct {
 	RecycledSegments     uint64
 	Checkpoints          uint64
 	QuarantinedGroups    uint64
+}
+
+// Spill is where bodies go that are not in the log, when memory has no room for them.
+type Spill struct {
+	Blocks, Files    uint64 // now
+	Bytes, DiskBytes uint64 // of the blocks; of the files, without holes
+	Writes, Written  uint64 // blocks since the start, and their bytes
+	Reads, ReadBytes uint64
+	Failures         uint64 // writes that failed
 }
 
 // LogTimes are how long the steps of the log took, in seconds, and how much one sync made stable.

@@ -10,6 +10,7 @@ import (
 	"holdfast/internal/metrics"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
+	"holdfast/internal/spill"
 )
 
 // values gathers the numbers of one scrape from the rooms.
@@ -39,7 +40,8 @@ func (n *Node) values() metrics.Values {
 			Confirmed: c.Confirmed, Nacked: c.Nacked,
 			Delivered: t.Delivered, Redelivered: t.Redelivered, Acked: t.Acked, GetsEmpty: t.GetsEmpty,
 		},
-		Log: logValues(n.seglog.Stats(), n.seglog.Times()),
+		Log:   logValues(n.seglog.Stats(), n.seglog.Times()),
+		Spill: spillValues(n.spill.Stats()),
 		Shards: metrics.Shards{
 			Shards: uint64(shards.Shards), Groups: uint64(shards.Groups),
 			Rounds: shards.Rounds, Entries: shards.Entries, Records: shards.Records,
@@ -56,6 +58,13 @@ func (n *Node) values() metrics.Values {
 		v.Alarms.Disk = v.Alarms.Disk || a.Kind == broker.AlarmDisk
 	}
 	return v
+}
+
+func spillValues(s spill.Stats) metrics.Spill {
+	return metrics.Spill{
+		Blocks: uint64(s.Blocks), Files: uint64(s.Files), Bytes: uint64(s.Bytes), DiskBytes: uint64(s.DiskBytes),
+		Writes: s.Writes, Written: s.Written, Reads: s.Reads, ReadBytes: s.ReadBytes, Failures: s.Failures,
+	}
 }
 
 func logValues(s seglog.Stats, t seglog.Times) metrics.Log {
