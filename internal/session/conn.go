@@ -103,7 +103,7 @@ func newConn(s *Server, nc net.Conn, secure bool) *conn {
 func (c *conn) run() {
 	w := &writer{c: c}
 	if w.raw = newRawWriter(c.socket); w.raw != nil {
-		c.out.here = w.here
+		c.out.here, c.out.taken = w.here, &w.b
 	}
 	go func() {
 		defer close(c.writerDone)

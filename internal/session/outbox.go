@@ -19,7 +19,8 @@ type outbox struct {
 	batch    batch
 	parked   bool          // nobody writes: who clears it is the writer, or wakes it
 	handed   bool          // the writer has to go on with what another goroutine began
-	here     func()        // writes what is little on the goroutine that put it; nil: never
+	here     func()        // writes what is little, in taken, on the goroutine that put it; nil: never
+	taken    *batch        // the writer's
 	wake     chan struct{} // capacity 1
 	closed   bool          // nothing is taken any more
 	waiting  int           // bytes of answers put and not yet written
@@ -81,7 +82,7 @@ func (o *outbox) put(made func(b *batch) item) bool {
 	it := made(&o.batch)
 	o.batch.items = append(o.batch.items, it)
 	o.waiting += it.answer
-	o.unlockAndWake()
+	o.unlockAndWrite()
 	return true
 }
 
@@ -143,14 +144,17 @@ func (o *outbox) rawEnd(bytes []byte) {
 // heartbeat puts a heartbeat frame.
 func (o *outbox) heartbeat() { o.encoded(itemRaw, nil, wire.AppendHeartbeat) }
 
-// unlockAndWrite is unlockAndWake for a caller that holds no lock and may write
-// a little itself, if the writer sleeps.
+// unlockAndWrite is unlockAndWake for a caller that may write a little itself, if
+// the writer sleeps. If that is a delivery or a confirm, it holds no lock of the
+// connection's.
 func (o *outbox) unlockAndWrite() {
 	if !o.parked || o.here == nil || !o.batch.little() {
 		o.unlockAndWake()
 		return
 	}
+	// What is parked is empty, so this is what the caller put and no more.
 	o.parked = false
+	o.batch, *o.taken = *o.taken, o.batch
 	o.mu.Unlock()
 	o.here()
 }

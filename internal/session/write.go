@@ -107,11 +107,10 @@ func (w *writer) pass(b *batch) {
 	b.reset()
 }
 
-// here writes what is in the outbox, which is little, without waiting for the
-// client: what the socket does not take is left to the writer's goroutine. Its
-// caller has cleared parked.
+// here writes a batch, which is little, without waiting for the client: what the
+// socket does not take is left to the writer's goroutine. Its caller has cleared
+// parked and put the batch in place.
 func (w *writer) here() {
-	w.c.out.swap(&w.b, false)
 	w.borrow()
 	w.write(&w.b)
 	w.b.reset()
