@@ -37,6 +37,7 @@ type writer struct {
 	err  error // of the socket; nothing is written after it
 	end  bool  // the last frame of the connection has been put into buf
 	raw  *rawWriter
+	kept bool // what is in buf stays there: whoever writes may not wait for the client
 
 	answered int // bytes of answers put into buf and not yet told to the outbox
 
@@ -112,7 +113,9 @@ func (w *writer) pass(b *batch) {
 // parked and put the batch in place.
 func (w *writer) here() {
 	w.borrow()
+	w.kept = true
 	w.write(&w.b)
+	w.kept = false
 	w.b.reset()
 	if w.err == nil && !w.end && len(w.buf) > 0 {
 		n, err := w.raw.write(w.buf)
@@ -441,8 +444,11 @@ func (w *writer) grant() {
 	w.sent = w.sent[:0]
 }
 
-// flush writes the buffer to the socket.
+// flush writes the buffer to the socket, unless it is kept.
 func (w *writer) flush() {
+	if w.kept && w.err == nil {
+		return
+	}
 	if len(w.buf) == 0 || w.err != nil {
 		w.buf = w.buf[:0]
 		return
