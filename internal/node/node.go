@@ -182,7 +182,8 @@ func (n *Node) openLog(o Options) (err error) {
 	})
 	n.queues = queuehost.New(queuehost.Options{
 		Log: n.seglog, Node: n.groups, Clock: n.clock, Logger: n.log.With("room", "queuehost"),
-		TailCache: int64(s.Storage.TailCache), Spill: n.spill,
+		TailCache: max(int64(s.Storage.TailCache), 1), // 0 in the file is none, not the default
+		Spill:     n.spill,
 		// What publishers have in flight when the alarm comes must still fit on
 		// the disk: acknowledgements behind it in the log are what frees space.
 		NodeCredit: nodeCredit(mark), ConnectionCredit: nodeCredit(mark) / 64,

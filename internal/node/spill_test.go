@@ -15,7 +15,7 @@ import (
 // when it does. R269
 func TestSpillAlarm(t *testing.T) {
 	p := newPlace(t)
-	n := p.run(t, func(s *config.Settings) { s.Storage.TailCache = 1 })
+	n := p.run(t, func(s *config.Settings) { s.Storage.TailCache = 0 })
 	p.disk.Inject(vfs.Fault{Op: vfs.OpWrite, Name: ".spill", Err: syscall.ENOSPC, Forever: true})
 	c := dial(t, n)
 	blocked := c.NotifyBlocked(make(chan amqp.Blocking, 10))
