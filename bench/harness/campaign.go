@@ -63,6 +63,12 @@ func parseCampaign(args []string, out io.Writer) (*campaign, error) {
 	default:
 		return nil, fmt.Errorf("a peer and a broker of our own have to be named, or none")
 	}
+	if c.kinds[0] == c.kinds[1] {
+		return nil, fmt.Errorf("%s cannot be its own peer: runs are told apart by the broker's name", c.kinds[0])
+	}
+	if c.results == "none" {
+		return nil, fmt.Errorf("a campaign keeps its runs: -results names their folder")
+	}
 	if c.name == "" {
 		c.name = "campaign"
 	}
@@ -91,24 +97,14 @@ func (c *campaign) measure(ctx context.Context, out io.Writer) error {
 	if c.print {
 		return c.conclude(out, targets, newest(done))
 	}
-	filesOpen()
-	dir, err := os.MkdirTemp(c.dir, "holdfast-bench-")
+	b, built, err := c.prepare()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	built, err := tools(dir)
-	if err != nil {
-		return err
-	}
-	perf, err := rig.Binary(built)
-	if err != nil {
-		return err
-	}
-	b := &bench{perf: perf, dir: dir, rest: c.rest, limit: c.limit, machine: ThisMachine(dir), extra: c.extra}
+	defer os.RemoveAll(b.dir)
 	var kinds []*Kind
 	for _, text := range append(slices.Clone(c.kinds), floor) {
-		k, err := ParseKind(ctx, text, built, perf)
+		k, err := ParseKind(ctx, text, built, b.perf)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -127,6 +128,18 @@ func TestMissing(t *testing.T) {
 	}
 	if have := newest(append(done, of("a", "own", 2, 1))); len(have) != 2 {
 		t.Errorf("%d are the newest", len(have))
+	}
+}
+
+// What a campaign cannot do is refused before anything runs.
+func TestCampaignRefuses(t *testing.T) {
+	for _, args := range [][]string{{"holdfast"}, {"a", "b", "c"}, {"holdfast", "holdfast"}, {"-results", "none"}} {
+		if _, err := parseCampaign(args, io.Discard); err == nil {
+			t.Errorf("%q is taken", args)
+		}
+	}
+	if c, err := parseCampaign(nil, io.Discard); err != nil || strings.Join(c.kinds, " ") != "rabbitmq holdfast" {
+		t.Errorf("without arguments: %v", err)
 	}
 }
 

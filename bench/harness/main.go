@@ -127,21 +127,11 @@ func (s *settings) measure(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	filesOpen()
-	dir, err := os.MkdirTemp(s.dir, "holdfast-bench-")
+	b, built, err := s.prepare()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	built, err := tools(dir)
-	if err != nil {
-		return err
-	}
-	perf, err := rig.Binary(built)
-	if err != nil {
-		return err
-	}
-	b := &bench{perf: perf, dir: dir, rest: s.rest, limit: s.limit, machine: ThisMachine(dir), extra: s.extra}
+	defer os.RemoveAll(b.dir)
 	var kinds []*Kind
 	for _, text := range s.kinds {
 		k, err := ParseKind(ctx, text, built, b.perf)
@@ -162,6 +152,24 @@ func (s *settings) measure(ctx context.Context, out io.Writer) error {
 	}
 	results, err := b.rounds(ctx, s.rounds, scenarios, kinds, file, out)
 	return errors.Join(err, s.conclude(out, file, results, scenarios, kinds, b.machine))
+}
+
+// prepare builds what runs need, in a folder of their own that the caller removes.
+func (s *settings) prepare() (b *bench, built string, err error) {
+	filesOpen()
+	dir, err := os.MkdirTemp(s.dir, "holdfast-bench-")
+	if err != nil {
+		return nil, "", err
+	}
+	perf := ""
+	if built, err = tools(dir); err == nil {
+		perf, err = rig.Binary(built)
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, "", err
+	}
+	return &bench{perf: perf, dir: dir, rest: s.rest, limit: s.limit, machine: ThisMachine(dir), extra: s.extra}, built, nil
 }
 
 // rounds runs everything, brokers in turn, so that what changes on the machine
