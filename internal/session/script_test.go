@@ -124,12 +124,15 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-// writing reports whether a writer is at its socket.
+// writing reports whether anybody writes to a client: the writer, or who put something little.
 func (r *rig) writing() bool {
 	r.server.mu.Lock()
 	defer r.server.mu.Unlock()
 	for c := range r.server.conns {
-		if c.writing.Load() {
+		c.out.mu.Lock()
+		rests := c.out.parked || c.out.closed
+		c.out.mu.Unlock()
+		if !rests {
 			return true
 		}
 	}
