@@ -18,7 +18,7 @@ type (
 	Delivery = queuehost.Delivery
 	// Consumer receives deliveries. Its methods run on shard workers and never block.
 	Consumer = queuehost.Consumer
-	// Reader is what one goroutine loads deliveries from the log with.
+	// Reader is what one goroutine loads deliveries from the disk with.
 	Reader = queuehost.Reader
 	// Ticket hears what became of a publish. It runs on shard workers and never blocks.
 	Ticket = queuehost.Ticket

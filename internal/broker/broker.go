@@ -34,7 +34,7 @@ type Options struct {
 	Settings *config.Settings
 	Clock    clock.Clock
 	Logger   *slog.Logger
-	// NewReader makes what one goroutine reads messages of the log with.
+	// NewReader makes what one goroutine reads messages from the disk with.
 	NewReader func() *Reader
 }
 

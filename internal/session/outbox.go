@@ -160,7 +160,7 @@ func (o *outbox) unlockAndWrite() {
 }
 
 // What is written on the goroutine that put it: no more than that, and nothing that
-// must be read from the log first.
+// must be read from the disk first.
 const (
 	littleItems = 32
 	littleBytes = 16 << 10
