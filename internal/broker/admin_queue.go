@@ -258,6 +258,11 @@ func (b *Broker) AdminGet(vhost, name string, n int, requeue bool) ([]AdminMessa
 		}
 		g := <-came
 		m, err := adminMessage(g.d, reader)
+		if queuehost.Lost(err) {
+			b.log.Error("a message is lost: it was spilled and cannot be read", "queue", q.Name, "vhost", q.VHost, "error", err)
+			h.Settle(id, []Range{{First: g.d.ID, Last: g.d.ID}}, queue.Discard)
+			continue
+		}
 		if err != nil {
 			return list, &AdminError{Unavailable, "a message cannot be read: " + err.Error()}
 		}

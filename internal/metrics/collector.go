@@ -159,6 +159,7 @@ var families = []family{
 	counter("holdfast_spill_reads_total", "Blocks read", func(v *Values) uint64 { return v.Spill.Reads }),
 	counter("holdfast_spill_read_bytes_total", "Bytes of blocks read", func(v *Values) uint64 { return v.Spill.ReadBytes }),
 	counter("holdfast_spill_failed_writes_total", "Blocks that could not be written at a try; publishers wait meanwhile", func(v *Values) uint64 { return v.Spill.Failures }),
+	counter("holdfast_spill_lost_messages_total", "Messages, or pieces of large ones, that could not be read back", func(v *Values) uint64 { return v.Spill.Lost }),
 	gauge("holdfast_log_waiting_publishes", "Persistent publishes that wait for the disk", func(v *Values) float64 { return float64(v.Queues.WaitingForDisk) }),
 
 	gauge("holdfast_shards", "Workers that run the queues", func(v *Values) float64 { return float64(v.Shards.Shards) }),

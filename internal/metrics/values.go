@@ -84,6 +84,7 @@ type Spill struct {
 	Writes, Written  uint64 // blocks since the start, and their bytes
 	Reads, ReadBytes uint64
 	Failures         uint64 // writes that failed
+	Lost             uint64 // messages, or pieces of large ones, that could not be read
 }
 
 // LogTimes are how long the steps of the log took, in seconds, and how much one sync made stable.

@@ -64,6 +64,7 @@ func spillValues(s spill.Stats) metrics.Spill {
 	return metrics.Spill{
 		Blocks: uint64(s.Blocks), Files: uint64(s.Files), Bytes: uint64(s.Bytes), DiskBytes: uint64(s.DiskBytes),
 		Writes: s.Writes, Written: s.Written, Reads: s.Reads, ReadBytes: s.ReadBytes, Failures: s.Failures,
+		Lost: s.Lost,
 	}
 }
 

@@ -1,6 +1,7 @@
 package queuehost
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"holdfast/internal/message"
@@ -76,6 +77,14 @@ func (p *pin) drop() {
 		p.log.let()
 	}
 	p.block, p.log = nil, nil
+}
+
+// Lost reports whether a body could not be read that is nowhere else: not that of
+// a message in the log, but of one that was spilled. Whoever has the delivery
+// had better settle it: given back, it would only come again.
+func Lost(err error) bool {
+	var c *spill.CorruptError
+	return errors.As(err, &c)
 }
 
 // Load reads the message, once. Its bytes are valid until the next read with

@@ -21,6 +21,7 @@ type holder struct {
 	sub    *broker.Subscription // set before the first delivery
 	window queuehost.Window     // the writer's
 	inTurn uint32               // the writer's: deliveries written since window was told
+	lost   bool                 // the writer's: a message was lost, and that was logged
 
 	// Guarded by the channel's flow lock.
 	outstanding int    // deliveries not settled, those not yet written included
@@ -178,7 +179,7 @@ func (ch *channel) get(m *wire.BasicGet) *amqperr.Error {
 		Got: func(s *broker.Subscription, d broker.Delivery, left uint64) {
 			h := ch.getter(s)
 			if m.NoAck {
-				h = &holder{ch: ch, noAck: true}
+				h = &holder{ch: ch, noAck: true, sub: s}
 			} else {
 				ch.flow.delivered(h, 1)
 			}
@@ -274,6 +275,23 @@ func (ch *channel) requeueAll(s *settling) {
 		f.settledLocked(c.holder)
 	})
 	f.mu.Unlock()
+}
+
+// giveUp settles a delivery that cannot be written. It runs on the writer.
+func (ch *channel) giveUp(c checkout) {
+	ch.flow.settled(c.holder)
+	c.holder.sub.Settle([]broker.Range{{First: c.id, Last: c.id}}, broker.Discard)
+	ch.flow.serve()
+}
+
+// giveUpLast does that for the delivery of which a part was written.
+func (ch *channel) giveUpLast() {
+	ch.flow.mu.Lock()
+	c, ok := ch.flow.unacked.take(ch.tag)
+	ch.flow.mu.Unlock()
+	if ok {
+		ch.giveUp(c)
+	}
 }
 
 // requeueWritten returns what the client was sent between its basic.recover and

@@ -16,6 +16,7 @@ import (
 	"holdfast/internal/queuehost"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
+	"holdfast/internal/spill"
 	"holdfast/internal/vfs"
 )
 
@@ -29,6 +30,9 @@ type rig struct {
 	propose func(cmd []byte)
 	clock   *clock.Manual // nil: the system's clock
 	readers atomic.Int64  // made so far
+	disk    *vfs.Mem      // not nil: bodies that memory has no room for go there
+	spill   *spill.Store
+	queues  *queuehost.Registry
 }
 
 type rigOption func(*config.Settings, *Options, *rig)
@@ -63,14 +67,21 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 	groups := replica.Open(replica.Options{Log: log, Shards: 2, Logger: logger})
 	machine := catalog.New()
 	commands := groups.NewSimpleGroup(1, machine)
+	if r.disk != nil {
+		if r.spill, err = spill.Open(r.disk, "spill", spill.Options{Logger: logger}); err != nil {
+			t.Fatal(err)
+		}
+		r.spill.Start()
+	}
 	queues := queuehost.New(queuehost.Options{
-		Log: log, Node: groups, Logger: logger, TailCache: int64(settings.Storage.TailCache),
+		Log: log, Node: groups, Logger: logger, TailCache: int64(settings.Storage.TailCache), Spill: r.spill,
 	})
 	b := broker.New(broker.Options{
 		Catalog: machine, Commands: commands, Queues: queues, Settings: settings, Clock: clock.System(), Logger: logger,
 		NewReader: func() *broker.Reader { r.readers.Add(1); return queuehost.NewReader(log.NewReader()) },
 	})
 	queues.SetOwner(b)
+	r.queues = queues
 	if err := groups.Replay(queues.Host); err != nil {
 		t.Fatal(err)
 	}
@@ -121,6 +132,11 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 		}
 		if err := log.Close(false); err != nil {
 			t.Error(err)
+		}
+		if r.spill != nil {
+			if err := r.spill.Close(patience); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 	return r

@@ -65,7 +65,7 @@ type tail struct {
 	confirm bool   // settled publishes wait to be told
 }
 
-// loadedBody is a body that is read from the log piece by piece.
+// loadedBody is a body that is read from the disk piece by piece.
 type loadedBody struct {
 	loader *queuehost.Loader
 	next   int
@@ -141,9 +141,9 @@ func (w *writer) borrow() {
 	}
 }
 
-// fromLog is what bodies are read from the log with. It is borrowed like the
+// fromDisk is what bodies are read from the disk with. It is borrowed like the
 // buffer: it keeps what it read last.
-func (w *writer) fromLog() *broker.Reader {
+func (w *writer) fromDisk() *broker.Reader {
 	if w.reader == nil {
 		w.reader = w.c.server.readers.Get().(*broker.Reader)
 	}
@@ -245,7 +245,12 @@ func (w *writer) message(it *item) {
 	m, load := d.Message, d.Load
 	if load != nil {
 		var err error
-		if m, err = load.Load(w.fromLog()); err != nil {
+		m, err = load.Load(w.fromDisk())
+		if queuehost.Lost(err) {
+			w.lost(it, err)
+			return
+		}
+		if err != nil {
 			w.unreadable(err, load)
 			return
 		}
@@ -331,8 +336,27 @@ func (w *writer) giveBack(it *item) {
 	}
 }
 
-// unreadable: a message that was promised cannot be had. Its delivery goes back
-// to the queue with the connection.
+// lost: a message was nowhere but where it cannot be read any more. The queue gets
+// rid of it, and its consumer gets the next one.
+func (w *writer) lost(it *item, err error) {
+	ch, h := it.ch, it.holder
+	if !h.lost { // further ones are counted by the spill's metrics
+		h.lost = true
+		w.c.log.Error("a message is lost: it was spilled and cannot be read", "queue", h.sub.Queue(), "error", err)
+	}
+	if !h.noAck {
+		ch.giveUp(checkout{h, it.delivery.ID})
+	}
+	if it.kind == itemDelivery {
+		w.delivered(h)
+		return
+	}
+	w.buf = wire.AppendMethod(w.buf, ch.number, &wire.BasicGetEmpty{})
+	it.drop()
+}
+
+// unreadable: a message that was promised cannot be had, or not the rest of it. Its
+// delivery goes back to the queue with the connection, unless it is lost.
 func (w *writer) unreadable(err error, load *queuehost.Loader) {
 	if load != nil {
 		load.Drop()
@@ -373,7 +397,10 @@ func (w *writer) step(t *tail) bool {
 		t.chunks = t.chunks[1:]
 		return len(t.chunks) > 0
 	}
-	p, err := t.load.loader.Chunk(w.fromLog(), t.load.next)
+	p, err := t.load.loader.Chunk(w.fromDisk(), t.load.next)
+	if queuehost.Lost(err) {
+		t.ch.giveUpLast()
+	}
 	if err != nil {
 		w.unreadable(err, t.load.loader)
 		return false

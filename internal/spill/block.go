@@ -92,7 +92,8 @@ type Reader struct {
 	next  int // where the item after the last one read stands in the table
 }
 
-// CorruptError says that a block does not hold what was written.
+// CorruptError says that a block cannot be read, or does not hold what was written.
+// There is no other copy: the item is lost.
 type CorruptError struct {
 	File   string
 	Offset int64
@@ -113,18 +114,24 @@ func (r *Reader) Read(b *Block, number uint64) ([]byte, error) {
 	if r.block != b {
 		if err := r.load(b); err != nil {
 			r.block = nil
-			return nil, &CorruptError{b.file.name, b.off, err}
+			return nil, b.lost(err)
 		}
 		r.block, r.next = b, 0
 	}
 	i, ok := r.find(uint32(number - b.first))
 	if !ok {
-		return nil, &CorruptError{b.file.name, b.off, fmt.Errorf("item %d is not in its block", number)}
+		return nil, b.lost(fmt.Errorf("item %d is not in its block", number))
 	}
 	r.next = i + 1
 	from, to := r.bounds(i)
 	items := r.buf[headSize+int(b.count)*entrySize:]
 	return items[from:to:to], nil
+}
+
+// lost counts an item that cannot be read.
+func (b *Block) lost(err error) error {
+	b.s.stats.lost.Add(1)
+	return &CorruptError{b.file.name, b.off, err}
 }
 
 // Forget gives up what was read, for a Reader that will not be used for some time.

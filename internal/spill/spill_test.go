@@ -228,6 +228,7 @@ func TestDamage(t *testing.T) {
 	if _, err := reader.Read(b, 11); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("a failed read: %v", err)
 	}
+	want(t, "items that count as lost", r.s.Stats().Lost, uint64(a.size)+1)
 	r.read(reader, a, 2, "two") // what it kept before the failure is not trusted
 	r.read(reader, b, 11, "three")
 	// One block in the place of another has a good checksum.

@@ -86,7 +86,7 @@ type Store struct {
 type counters struct {
 	blocks, bytes, files, disk        atomic.Int64
 	writes, written, reads, readBytes atomic.Uint64
-	holes, failures                   atomic.Uint64
+	holes, failures, lost             atomic.Uint64
 }
 
 // Stats is a picture of the store.
@@ -96,6 +96,7 @@ type Stats struct {
 	Writes, Written  uint64 // blocks since the start, and their bytes
 	Reads, ReadBytes uint64 // likewise
 	Holes, Failures  uint64 // holes made; writes that failed
+	Lost             uint64 // items that could not be read
 }
 
 // Open returns a store in dir, which it empties. The folder is made when it is needed.
@@ -300,6 +301,6 @@ func (s *Store) Stats() Stats {
 	return Stats{
 		Blocks: c.blocks.Load(), Files: c.files.Load(), Bytes: c.bytes.Load(), DiskBytes: c.disk.Load(),
 		Writes: c.writes.Load(), Written: c.written.Load(), Reads: c.reads.Load(), ReadBytes: c.readBytes.Load(),
-		Holes: c.holes.Load(), Failures: c.failures.Load(),
+		Holes: c.holes.Load(), Failures: c.failures.Load(), Lost: c.lost.Load(),
 	}
 }
