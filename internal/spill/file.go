@@ -23,7 +23,14 @@ type file struct {
 	dead   []stretch
 	idle   int64 // bytes of dead
 	holes  int64 // bytes given back
+	failed bool  // a write failed: no further one goes there
 }
+
+// maxLength is how long a file may become that takes blocks behind its holes.
+const maxLength = 1 << 40
+
+// used is how many of a file's bytes hold blocks, dead ones without a hole included.
+func (f *file) used() int64 { return f.end - f.holes }
 
 type stretch struct{ off, size int64 }
 
@@ -65,20 +72,39 @@ func (s *Store) open() (*file, error) {
 	return made, nil
 }
 
+// next returns the file to go on with: one of which at least half is holes, so that
+// a few blocks that stay for long do not keep a file each, or else a new one.
+func (s *Store) next() (*file, error) {
+	var best *file
+	for f := range s.files {
+		if f == s.current || f.failed || f.used() > s.o.FileSize/2 || f.end >= maxLength {
+			continue
+		}
+		if best == nil || f.used() < best.used() || f.used() == best.used() && f.name < best.name {
+			best = f
+		}
+	}
+	if best != nil {
+		return best, nil
+	}
+	return s.open()
+}
+
 // write puts a block, filled up, at the end of the current file.
 func (s *Store) write(buf []byte) (*file, int64, error) {
-	if s.current == nil || s.current.end >= s.o.FileSize {
-		f, err := s.open()
+	if f := s.current; f == nil || f.used() >= s.o.FileSize || f.end >= maxLength {
+		next, err := s.next()
 		if err != nil {
 			return nil, 0, err
 		}
 		s.leave()
-		s.current = f
+		s.current = next
 	}
 	f, off := s.current, s.current.end
 	if _, err := f.f.WriteAt(buf, off); err != nil {
 		if !vfs.IsSpace(err) {
-			s.leave() // perhaps it is the file
+			f.failed = true // perhaps it is the file
+			s.leave()
 		}
 		return nil, 0, err
 	}

@@ -105,6 +105,55 @@ func TestSpaceComesBack(t *testing.T) {
 	}
 }
 
+// Blocks that stay for long among many that do not share their files: there are
+// as many files as what is on disk needs, not as many as were ever filled.
+func TestFewBlocksKeepFewFiles(t *testing.T) {
+	o := Options{FileSize: 64 << 10, PunchSize: 8 << 10}
+	r := newRig(t, o)
+	var stay []*Block
+	body := strings.Repeat("x", 4000)
+	n := uint64(1)
+	for range 50 {
+		stay = append(stay, r.write(n, "stays"))
+		var blocks []*Block
+		for range 20 {
+			n++
+			blocks = append(blocks, r.write(n, body))
+		}
+		for _, b := range blocks {
+			b.Let()
+		}
+		r.step()
+		n++
+	}
+	st := r.s.Stats()
+	want(t, "blocks", st.Blocks, 50)
+	if st.Files > 8 || st.DiskBytes > 50*vfs.PunchAlign+st.Files*o.PunchSize {
+		t.Fatalf("%d files, %d bytes on disk", st.Files, st.DiskBytes)
+	}
+	want(t, "bytes on disk", st.DiskBytes, r.disk.Used())
+	for i, b := range stay {
+		r.read(&Reader{}, b, uint64(i)*21+1, "stays")
+		b.Let()
+	}
+	r.step()
+	want(t, "files at the end", len(r.disk.Names("spill/")), 0)
+}
+
+// A file that a write failed on is not gone on with.
+func TestFailedFileIsLeft(t *testing.T) {
+	r := newRig(t, Options{})
+	a := r.write(1, "a")
+	r.disk.Inject(vfs.Fault{Op: vfs.OpWrite, Err: syscall.EIO})
+	_, b := r.put(2, "b")
+	r.step()
+	r.clock.Advance(time.Second)
+	r.step()
+	if *b == nil || (*b).file == a.file {
+		t.Fatal("the file that failed is written to again")
+	}
+}
+
 // A store that has little to do goes on with the file it has.
 func TestSmallFileIsUsedAgain(t *testing.T) {
 	r := newRig(t, Options{FileSize: 1 << 20}) // 16 KiB are small

@@ -21,7 +21,7 @@ const MaxSpan = 1 << 16
 
 // Options of a store. The zero value of each field means the default in brackets.
 type Options struct {
-	FileSize  int64         // a file takes no block once it has this many bytes (64 MiB)
+	FileSize  int64         // a file takes no block once it has this many bytes without holes (64 MiB)
 	PunchSize int64         // how many dead bytes of a file are worth a hole (an eighth of FileSize)
 	Retry     time.Duration // from a failed write to the next try (1 s)
 	Clock     clock.Clock
