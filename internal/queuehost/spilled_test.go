@@ -225,6 +225,71 @@ func TestSpilledBodiesGoWithTheQueue(t *testing.T) {
 	}
 }
 
+// What is settled after its block was written and before the queue hears of it
+// leaves nothing on disk.
+func TestBlockThatComesTooLate(t *testing.T) {
+	r := newSpillRig(t, 1, 2000, 1<<20, transient(7))
+	h := r.queue(7)
+	for range 10 {
+		publish(h, nil, false, strings.Repeat("x", 100))
+	}
+	r.step()
+	want(t, "bytes on disk", r.store.Stats().Written, 0)
+	// The ticket is called between the packing, which takes in what has come, and
+	// the purge.
+	publish(h, (*lateDisk)(r.store), false, "y")
+	h.Purge(func(uint64, error) {})
+	r.rest()
+	if n := r.store.Stats().Writes; n == 0 {
+		t.Fatal("no block was written")
+	}
+	r.empty()
+}
+
+// lateDisk is a ticket that has the store write what waits.
+type lateDisk spill.Store
+
+func (d *lateDisk) Settled(uint64, uint64, Outcome) {
+	for (*spill.Store)(d).Step() {
+	}
+}
+
+// Messages that lie far apart are no neighbours, however small they are.
+func TestSparseMessagesAreSpilled(t *testing.T) {
+	r := newSpillRig(t, 1<<30, 1<<20, 1<<30, durable(8))
+	h := r.queue(8)
+	const n = spill.MaxSpan/pageSize + 100
+	for range n {
+		ps := make([]Publish, pageSize)
+		for i := range ps {
+			ps[i] = Publish{Message: text("m"), Persistent: i > 0}
+		}
+		h.Publish(ps)
+		r.step()
+	}
+	r.reg.lanes[0].cache.limit = 1
+	publish(h, nil, false, "m")
+	r.rest()
+	if s := r.store.Stats(); s.Blocks < 2 || h.Stats().BodiesSpilled < n {
+		t.Fatalf("%d blocks, %d bytes", s.Blocks, h.Stats().BodiesSpilled)
+	}
+	h.Purge(func(uint64, error) {})
+	r.settle()
+	r.rest()
+	r.empty()
+}
+
+// What has become stable may leave memory at once, not with the next message.
+func TestStableBodiesLeaveMemory(t *testing.T) {
+	r := newSpillRig(t, 100, 2000, 1<<20, durable(8))
+	publish(r.queue(8), nil, true, strings.Repeat("p", 1000))
+	r.step()
+	want(t, "bytes in memory", r.queue(8).Stats().BodiesInMemory, uint64(1000))
+	r.log.sync()
+	r.step()
+	want(t, "bytes in memory", r.queue(8).Stats().BodiesInMemory, uint64(0))
+}
+
 // item is a message of the model.
 type modelMessage struct {
 	text           string
