@@ -19,7 +19,7 @@
 //	segment.go     a segment file and its runs;  group.go  a group;  index.go  what a stable record changes in them
 //	idset.go       sets of ids, for liveness
 //	table.go       where items lie in a segment: entry tables, footers, their cache
-//	read.go        Pin and Reader
+//	read.go        PinRange and Reader
 //	keeper.go      behind the writing: footers, checkpoints, sizes, audits, recycling
 //	checkpoint.go  the index as a file
 //	rewrite.go     survivors into cold segments

@@ -2,6 +2,12 @@ package seglog
 
 import "testing"
 
+// Pin is PinRange for one item.
+func (l *Log) Pin(g GroupID, id uint64) (Ref, bool) {
+	ref, n := l.PinRange(g, id, id)
+	return ref, n == 1
+}
+
 // One pin is good for as many neighbours as are live in one run.
 func TestDense(t *testing.T) {
 	var s idset

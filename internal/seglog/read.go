@@ -16,14 +16,8 @@ type Ref struct {
 	id uint64
 }
 
-// Pin finds a live, stable item and keeps its segment. No I/O. False: the id is unknown, dead or not yet stable.
-func (l *Log) Pin(gid GroupID, id uint64) (Ref, bool) {
-	ref, n := l.PinRange(gid, id, id)
-	return ref, n == 1
-}
-
-// PinRange is Pin for neighbours: it keeps the segment of first, once, and says for how many of first..last that one Ref
-// is good (At names the others). 0: there is none.
+// PinRange finds a live, stable item, first, and keeps its segment. It says for how many of first..last that one Ref is good
+// (At names the others). 0: first is unknown, dead or not yet stable. No I/O.
 func (l *Log) PinRange(gid GroupID, first, last uint64) (ref Ref, n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +39,7 @@ func (ref Ref) At(id uint64) Ref {
 	return ref
 }
 
-// Unpin lets go of the segment. Exactly once per Pin.
+// Unpin lets go of the segment. Exactly once per PinRange.
 func (ref Ref) Unpin() {
 	l := ref.l
 	l.mu.Lock()
@@ -111,9 +105,6 @@ func (r *Reader) Read(ref Ref) ([]byte, error) {
 	r.l.hitWhileRunning(ref.r.g.id, fmt.Sprintf("item %d in %s: %v", ref.id, segmentName(ref.r.seg.id), err))
 	return nil, &CorruptError{ref.r.g.id, ref.id, err}
 }
-
-// Forget gives the buffers back, for a Reader that will not be used for some time.
-func (r *Reader) Forget() { *r = Reader{l: r.l, w: window{reuse: true}} }
 
 // locate finds the entry that holds the item.
 func (r *Reader) locate(ref Ref) (entry, error) {
