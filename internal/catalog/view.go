@@ -90,11 +90,6 @@ func (v *View) Permissions() List[*Permission] {
 	return listOf(v.permissions, 0, v.permissions.Len())
 }
 
-// PermissionsOf lists the permissions of a user by vhost.
-func (v *View) PermissionsOf(user string) List[*Permission] {
-	return listPrefix(v.permissions, string(appendPart(nil, user)))
-}
-
 // Queue returns a queue, nil if there is none.
 func (v *View) Queue(vhost, name string) *Queue {
 	if vh := v.VHost(vhost); vh != nil {
@@ -192,14 +187,6 @@ func (v *View) BindingsFrom(vhost, exchange string) List[*Binding] {
 func (v *View) BindingsTo(vhost string, kind Kind, name string) List[*Binding] {
 	if vh := v.VHost(vhost); vh != nil {
 		return listPrefix(vh.byTarget, string(appendPart([]byte{byte(kind)}, name)))
-	}
-	return List[*Binding]{}
-}
-
-// BindingsBetween lists the bindings from an exchange to a queue or an exchange.
-func (v *View) BindingsBetween(vhost, source string, kind Kind, name string) List[*Binding] {
-	if vh := v.VHost(vhost); vh != nil {
-		return listPrefix(vh.bySource, string(appendPart(append(appendPart(nil, source), byte(kind)), name)))
 	}
 	return List[*Binding]{}
 }

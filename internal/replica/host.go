@@ -65,9 +65,6 @@ type Entry struct {
 // Pack marks the entry as not empty.
 func (e *Entry) Pack() { e.packed = true }
 
-// Packed reports whether the entry is marked as not empty.
-func (e *Entry) Packed() bool { return e.packed }
-
 // Item adds one item, for instance a message's body, under an id that rises
 // within the entry. Its bytes must not change until the entry is stable.
 func (e *Entry) Item(id uint64, item []byte) {
