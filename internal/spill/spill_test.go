@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"holdfast/internal/vfs"
@@ -313,6 +314,35 @@ func TestNothingOutlivesTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "files", strings.Join(r.disk.Names("spill/"), " "), "spill/notes")
+}
+
+// A store that sleeps is woken by whatever there is to do: a job, a block that
+// nobody holds any more, the end of a pause, the end.
+func TestSleepingStoreIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{})
+		r.s.Start()
+		synctest.Wait()
+		_, b := r.put(1, "x")
+		synctest.Wait()
+		if *b == nil {
+			t.Fatal("a job is not done")
+		}
+		r.disk.Inject(vfs.Fault{Op: vfs.OpWrite, Err: syscall.ENOSPC})
+		_, late := r.put(2, "y")
+		synctest.Wait()
+		r.clock.Advance(time.Second)
+		synctest.Wait()
+		if *late == nil {
+			t.Fatal("a job is not tried again")
+		}
+		(*b).Let()
+		synctest.Wait()
+		want(t, "blocks", r.s.Stats().Blocks, 1)
+		if err := r.s.Close(time.Second); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // A disk that hangs does not hold up the end for longer than it may.
