@@ -26,13 +26,8 @@ func (h *Handle) Def() QueueDef { return h.host.def }
 
 // Publish hands in messages, in this order. The slice is free after the call.
 func (h *Handle) Publish(ps []Publish) {
-	invariant.Pass("queuehost", "publish put")
-	if len(ps) == 0 {
-		return
-	}
-	charge(ps)
-	h.in.lock().publish(ps)
-	h.release()
+	h.Put(ps)
+	h.Go(false)
 }
 
 // Put is Publish without waking the queue's worker: Go must follow.
@@ -121,30 +116,27 @@ func (h *Handle) Detach(id queue.ConsumerID, done func()) {
 // Settle ends the checkouts of a consumer's deliveries. Ids that are not
 // checked out are ignored. The slice is free after the call.
 func (h *Handle) Settle(id queue.ConsumerID, ranges []queue.Range, how queue.Settlement) {
-	if h.settle(id, ranges, how) {
-		h.host.group.Wake()
-	}
+	h.settle(id, ranges, how)
+	h.Go(false)
 }
 
-// SettleHere is Settle and Go with here.
+// SettleHere is Settle, carried out as Go does with here.
 func (h *Handle) SettleHere(id queue.ConsumerID, ranges []queue.Range, how queue.Settlement) {
-	if h.settle(id, ranges, how) {
-		h.host.group.Mark()
-		h.Go(true)
-	}
+	h.settle(id, ranges, how)
+	h.Go(true)
 }
 
-func (h *Handle) settle(id queue.ConsumerID, ranges []queue.Range, how queue.Settlement) bool {
+func (h *Handle) settle(id queue.ConsumerID, ranges []queue.Range, how queue.Settlement) {
 	invariant.Pass("queuehost", "settlement put")
 	if len(ranges) == 0 {
-		return false
+		return
 	}
 	b := h.in.lockUrgent()
 	for _, r := range ranges {
 		b.settle(id, r, how)
 	}
 	h.in.mu.Unlock()
-	return true
+	h.host.group.Mark()
 }
 
 // Credit grants a consumer n more deliveries. With drain, what is left of the

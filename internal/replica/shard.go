@@ -61,6 +61,10 @@ func (s *Shard) mark(g *Group) {
 	s.mu.Unlock()
 }
 
+// hereAtMost is how many groups the committer tells by itself. More are told by
+// the worker, beside the next sync.
+const hereAtMost = 32
+
 // goOn sees to it that the mailbox is emptied: by whoever has the shard now, by
 // this goroutine if it may, or by the worker.
 func (s *Shard) goOn(here bool) {
@@ -90,12 +94,12 @@ func (s *Shard) goOn(here bool) {
 func (s *Shard) idle() bool { return len(s.dirty) == 0 && len(s.settled) == 0 && !s.overdue }
 
 // stable puts a round that is on disk into the mailbox. The log's committer calls
-// it, and is the worker itself if nothing else is to be done: telling those who
-// wait takes no longer than waking somebody for it.
+// it, and is the worker itself if there is little to tell and nothing else to do:
+// that takes no longer than waking somebody for it.
 func (s *Shard) stable(r *round) {
 	s.mu.Lock()
 	s.settled = append(s.settled, r)
-	here := len(s.dirty) == 0
+	here := len(s.dirty) == 0 && len(s.settled) == 1 && len(r.groups) <= hereAtMost
 	s.mu.Unlock()
 	s.goOn(here)
 }
