@@ -532,6 +532,31 @@ func TestGoHere(t *testing.T) {
 	})
 }
 
+// A stop while another goroutine works in place of the worker wakes the worker in the end.
+func TestStopWhileOthersWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := open(t, &fakeLog{}, Options{CloseWait: time.Minute})
+		a := newAdder(n, 1, false)
+		n.Start()
+		synctest.Wait()
+		closed := make(chan error, 1)
+		a.then = func() {
+			a.then = nil
+			go func() { closed <- n.Close(true) }()
+			synctest.Wait()
+			want(t, "closed meanwhile", len(closed), 0)
+		}
+		a.pending = append(a.pending, 1)
+		a.g.Mark()
+		a.g.Go(true)
+		synctest.Wait()
+		want(t, "closed", len(closed), 1)
+		if err := <-closed; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // The log's committer tells a sleeping shard's groups itself what is on disk; a stop meanwhile is not missed.
 func TestStableHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
