@@ -61,8 +61,8 @@ func (s *Shard) mark(g *Group) {
 	s.mu.Unlock()
 }
 
-// hereAtMost is how many groups the committer tells by itself. More are told by
-// the worker, beside the next sync.
+// hereAtMost is how many groups another goroutine sees to in the worker's place.
+// For more, another processor is worth waking.
 const hereAtMost = 32
 
 // goOn sees to it that the mailbox is emptied: by whoever has the shard now, by
@@ -73,7 +73,7 @@ func (s *Shard) goOn(here bool) {
 		s.mu.Unlock()
 		return
 	}
-	if !here || s.stopping {
+	if !here || s.stopping || len(s.dirty) > hereAtMost {
 		s.unpark()
 		return
 	}
