@@ -12,7 +12,10 @@ const (
 	spaceBody     = 100
 	spacePrefetch = 2000
 	idleWait      = 60 * time.Second
-	besides       = 1 << 20 // checkpoints and other small files beside the segments
+	// ackWait is after how long an acknowledgement is on the disk for certain: it goes
+	// there with the next sync, a second later at the latest. Until then its message is live.
+	ackWait = 2 * time.Second
+	besides = 1 << 20 // checkpoints and other small files beside the segments
 )
 
 // runSpace holds the first message while n pass, and watches the disk: at most
@@ -66,9 +69,9 @@ func runSpace(o options) error {
 			left--
 		case <-time.After(200 * time.Millisecond):
 		}
-		// What was published and not taken is live, and the held one; a message
-		// takes its body and some hundred bytes about it.
-		live := (producer.published.Load() - taken.Load() + spacePrefetch + 1) * (spaceBody + 150)
+		// What was published and not taken a while ago is live, and the held one; a
+		// message takes its body and some hundred bytes about it.
+		live := (producer.published.Load() - w.settled(taken.Load()) + spacePrefetch + 1) * (spaceBody + 150)
 		if err := w.look(live); err != nil {
 			return fmt.Errorf("after %d messages: %w", taken.Load(), err)
 		}
@@ -144,6 +147,26 @@ func measure(dir string) (disk, error) {
 type watch struct {
 	broker     *rig.Broker
 	last, most disk
+	takes      []takes // in the last ackWait, and the one before
+}
+
+// takes is how many messages had been taken at a time.
+type takes struct {
+	at time.Time
+	n  int64
+}
+
+// settled notes how many messages are taken, and returns how many of them are off the disk for certain.
+func (w *watch) settled(taken int64) int64 {
+	now := time.Now()
+	w.takes = append(w.takes, takes{now, taken})
+	for len(w.takes) > 1 && now.Sub(w.takes[1].at) >= ackWait {
+		w.takes = w.takes[1:]
+	}
+	if now.Sub(w.takes[0].at) < ackWait {
+		return 0
+	}
+	return w.takes[0].n
 }
 
 // look measures, and finds fault with what is over the bound.
