@@ -18,6 +18,7 @@ type bodies struct {
 	// The pages used last, for writing and for reading.
 	put, get *page
 	bytes    int64
+	out      []*leaving // on their way to the disk, by number; they do not overlap
 	spilled  spilled
 }
 
@@ -37,7 +38,6 @@ type page struct {
 	onDisk  uint32 // it is stable in the log: it may be forgotten
 	alone   uint32 // it is nowhere else and never will be in the log: it may be spilled
 	leaving uint32 // it is being spilled
-	cost    int64  // of the items that may leave: on disk and alone
 
 	prev, next *page // in the lane's cache, while any item may leave
 	cached     bool

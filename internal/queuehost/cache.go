@@ -13,7 +13,6 @@ type cache struct {
 // add notes that further items of page p may leave; it joins the list if it is not in it.
 func (c *cache) add(p *page, n int64) {
 	c.cost += n
-	p.cost += n
 	if p.cached {
 		return
 	}
@@ -31,7 +30,6 @@ func (c *cache) add(p *page, n int64) {
 // list with its last one.
 func (c *cache) sub(p *page, n int64) {
 	c.cost -= n
-	p.cost -= n
 	if p.onDisk|p.alone != 0 || !p.cached {
 		return
 	}

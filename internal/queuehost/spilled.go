@@ -1,6 +1,7 @@
 package queuehost
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 	"sync"
@@ -17,11 +18,11 @@ const maxLeaving = 1 << 20
 
 // spiller is a lane's side of the store: jobs on their way there and back.
 type spiller struct {
-	store *spill.Store // nil: nothing is spilled
-	most  int64        // maxLeaving
-	block int64        // bytes of items in a block
-	out   []*leaving   // oldest first
-	cost  int64        // of what is out and still needed
+	store *spill.Store   // nil: nothing is spilled
+	most  int64          // maxLeaving
+	block int64          // bytes of items in a block
+	out   fifo[*leaving] // as they were put
+	cost  int64          // of what is out and still needed
 	free  []*leaving
 
 	came atomic.Bool // something is in back
@@ -40,25 +41,34 @@ type leaving struct {
 	needed int   // items that have not been settled meanwhile
 }
 
+func (o *leaving) first() uint64 { return o.job.Numbers[0] }
+func (o *leaving) last() uint64  { return o.job.Numbers[len(o.job.Numbers)-1] }
+
 // keepLeaving is how many are kept for reuse.
 const keepLeaving = 8
 
 // busy reports whether the store has enough to do.
 func (s *spiller) busy() bool { return s.cost >= s.most }
 
+// outAt is the index of the first block on its way that ends at n or above.
+func (b *bodies) outAt(n uint64) int {
+	i, _ := slices.BinarySearchFunc(b.out, n, func(o *leaving, n uint64) int { return cmp.Compare(o.last(), n) })
+	return i
+}
+
 // left notes that items of a page that are on their way are not needed any more.
 func (s *spiller) left(p *page, mask uint32) {
+	out := p.owner.out
 	for ; mask != 0; mask &= mask - 1 {
 		i := bits.TrailingZeros32(mask)
 		s.cost -= cost(p.items[i])
 		n := p.key<<pageShift + uint64(i)
-		for _, l := range s.out {
-			if ns := l.job.Numbers; l.bodies == p.owner && n >= ns[0] && n <= ns[len(ns)-1] {
-				if l.needed--; l.needed == 0 {
-					l.job.Drop()
-				}
-				break
-			}
+		at := p.owner.outAt(n)
+		if at == len(out) || out[at].first() > n {
+			invariant.Failf("item %d is leaving and in no block", n)
+		}
+		if out[at].needed--; out[at].needed == 0 {
+			out[at].job.Drop()
 		}
 	}
 }
@@ -95,7 +105,8 @@ func (l *lane) spillFrom(p *page) {
 		}
 	}
 	o.needed = len(o.job.Numbers)
-	s.out = append(s.out, o)
+	s.out.push(o)
+	b.out = slices.Insert(b.out, b.outAt(o.first()), o)
 	s.store.Put(&o.job)
 }
 
@@ -130,9 +141,20 @@ func (l *lane) arrived() {
 	s.took, s.back = s.back, s.took[:0]
 	s.mu.Unlock()
 	for _, o := range s.took {
-		s.out = slices.DeleteFunc(s.out, func(x *leaving) bool { return x == o })
+		if *s.out.front() != o {
+			invariant.Failf("a block of %d items has overtaken another", len(o.job.Items))
+		}
+		s.out.pop()
+		b := o.bodies
+		at := b.outAt(o.first())
+		if b.out[at] != o {
+			invariant.Failf("blocks of one queue overlap")
+		}
+		if b.out = slices.Delete(b.out, at, at+1); len(b.out) == 0 && cap(b.out) > keepFifo {
+			b.out = nil
+		}
 		l.landed(o)
-		o.bodies.host.countBodies()
+		b.host.countBodies()
 		o.bodies, o.block = nil, nil
 		o.job.Reset()
 		if len(s.free) < keepLeaving {
@@ -156,8 +178,8 @@ func (l *lane) landed(o *leaving) {
 		invariant.Failf("%d items that are needed were not spilled", o.needed)
 	}
 	numbers := o.job.Numbers
-	x := &extent{block: o.block, first: queue.Number(numbers[0]), bytes: uint32(o.bytes), items: uint32(len(numbers))}
-	x.last = queue.Number(numbers[len(numbers)-1])
+	x := &extent{block: o.block, first: queue.Number(o.first()), bytes: uint32(o.bytes), items: uint32(len(numbers))}
+	x.last = queue.Number(o.last())
 	x.bits = make([]uint64, (x.last-x.first)/64+1)
 	for i := 0; i < len(numbers); {
 		key, mask := numbers[i]>>pageShift, uint32(0)

@@ -82,8 +82,8 @@ func (r *spillRig) text(d *Delivery) string {
 func (r *spillRig) empty() {
 	r.t.Helper()
 	for i, l := range r.reg.lanes {
-		if l.cache.cost != 0 || l.spill.cost != 0 || len(l.spill.out) != 0 || l.cache.oldest != nil || l.kept.len() != 0 {
-			r.t.Fatalf("lane %d: cost %d, leaving %d in %d blocks, %d credits kept", i, l.cache.cost, l.spill.cost, len(l.spill.out), l.kept.len())
+		if l.cache.cost != 0 || l.spill.cost != 0 || l.spill.out.len() != 0 || l.cache.oldest != nil || l.kept.len() != 0 {
+			r.t.Fatalf("lane %d: cost %d, leaving %d in %d blocks, %d credits kept", i, l.cache.cost, l.spill.cost, l.spill.out.len(), l.kept.len())
 		}
 	}
 	for h := range r.reg.All() {
