@@ -56,13 +56,20 @@ func (r *rig) noBlocks(t *testing.T, lost uint64) {
 	}
 }
 
+// cannotRead has the n-th read from now on fail, and its repetition.
+func (r *rig) cannotRead(n int) {
+	for range 2 { // the second does not see the call that the first fails
+		r.disk.Inject(vfs.Fault{Op: vfs.OpRead, N: n, Err: syscall.EIO})
+	}
+}
+
 // A spilled message that cannot be read back is lost, and no more than that: its
 // consumer goes on with the next one, and is not sent it again and again. R269
 func TestSpilledMessageIsLost(t *testing.T) {
 	for _, noAck := range []bool{false, true} {
 		r := newRig(t, spills)
 		ch := r.spilled(t, "one", "two", "three")
-		r.disk.Inject(vfs.Fault{Op: vfs.OpRead, Err: syscall.EIO})
+		r.cannotRead(1)
 		if err := ch.Qos(1, 0, true); err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +100,7 @@ func TestSpilledMessageOfAGetIsLost(t *testing.T) {
 	for _, noAck := range []bool{false, true} {
 		r := newRig(t, spills)
 		ch := r.spilled(t, "one", "two")
-		r.disk.Inject(vfs.Fault{Op: vfs.OpRead, Err: syscall.EIO})
+		r.cannotRead(1)
 		if d, ok, err := ch.Get("q", noAck); ok || err != nil {
 			t.Fatalf("got %q, %v", d.Body, err)
 		}
@@ -115,7 +122,7 @@ func TestSpilledMessageOfAGetIsLost(t *testing.T) {
 func TestPieceOfASpilledMessageIsLost(t *testing.T) {
 	r := newRig(t, spills)
 	ch := r.spilled(t, strings.Repeat("x", 1<<20), "two")
-	r.disk.Inject(vfs.Fault{Op: vfs.OpRead, N: 3, Err: syscall.EIO})
+	r.cannotRead(3)
 	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
 	if _, err := ch.Consume("q", "c", false, false, false, false, nil); err != nil {
 		t.Fatal(err)
@@ -133,4 +140,21 @@ func TestPieceOfASpilledMessageIsLost(t *testing.T) {
 		t.Fatalf("got %.10q", d.Body)
 	}
 	r.noBlocks(t, 1)
+}
+
+// A body that is asked for after the node has closed its files is not lost: the connection ends.
+func TestSpilledMessageAtTheEnd(t *testing.T) {
+	r := newRig(t, spills)
+	ch := r.spilled(t, "one")
+	if err := r.spill.Close(patience); err != nil {
+		t.Fatal(err)
+	}
+	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
+	if _, err := ch.Consume("q", "c", false, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	<-closed
+	if n := r.spill.Stats().Lost; n != 0 {
+		t.Errorf("%d messages count as lost", n)
+	}
 }

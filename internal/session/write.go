@@ -1,6 +1,8 @@
 package session
 
 import (
+	"errors"
+	"io/fs"
 	"net"
 	"sync"
 
@@ -361,7 +363,9 @@ func (w *writer) unreadable(err error, load *queuehost.Loader) {
 	if load != nil {
 		load.Drop()
 	}
-	w.c.log.Error("message cannot be read", "error", err)
+	if !errors.Is(err, fs.ErrClosed) { // the node has stopped, and not waited for this connection
+		w.c.log.Error("message cannot be read", "error", err)
+	}
 	w.err = err
 }
 

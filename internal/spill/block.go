@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"sync/atomic"
 
 	"holdfast/internal/vfs"
@@ -109,11 +110,15 @@ func (e *CorruptError) Error() string {
 func (e *CorruptError) Unwrap() error { return e.Err }
 
 // Read returns an item of a block that the caller holds. The bytes are valid
-// until the next Read.
+// until the next Read. After the store was closed the error is fs.ErrClosed, else
+// it is a *CorruptError.
 func (r *Reader) Read(b *Block, number uint64) ([]byte, error) {
 	if r.block != b {
 		if err := r.load(b); err != nil {
 			r.block = nil
+			if errors.Is(err, fs.ErrClosed) {
+				return nil, err // nobody will ask for it any more
+			}
 			return nil, b.lost(err)
 		}
 		r.block, r.next = b, 0
@@ -134,26 +139,28 @@ func (b *Block) lost(err error) error {
 	return &CorruptError{b.file.name, b.off, err}
 }
 
-// Forget gives up what was read, for a Reader that will not be used for some time.
-func (r *Reader) Forget() { *r = Reader{} }
-
-// load reads a block whole and checks it.
+// load reads a block whole and checks it. An error of the disk may pass: it is read
+// once more.
 func (r *Reader) load(b *Block) error {
 	n := int(b.size)
 	if cap(r.buf) < n || cap(r.buf) > 4*n && cap(r.buf) > BlockSize*2 {
 		r.buf = make([]byte, max(n, BlockSize+BlockSize/4))
 	}
 	r.buf = r.buf[:n]
-	got, err := b.file.f.ReadAt(r.buf, b.off)
-	b.s.stats.reads.Add(1)
-	b.s.stats.readBytes.Add(uint64(got))
-	if got < n {
+	for again := false; ; again = true {
+		got, err := b.file.f.ReadAt(r.buf, b.off)
+		b.s.stats.reads.Add(1)
+		b.s.stats.readBytes.Add(uint64(got))
+		if got == n {
+			return b.check(r.buf)
+		}
 		if err == nil || err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
-		return err
+		if again || errors.Is(err, fs.ErrClosed) {
+			return err
+		}
 	}
-	return b.check(r.buf)
 }
 
 // check tells whether buf is the block, with a table that can be trusted.

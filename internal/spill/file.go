@@ -21,7 +21,7 @@ type file struct {
 	size   int64
 	blocks int // that are not dead
 	dead   []stretch
-	idle   int64 // bytes of dead
+	idle   int64 // bytes of what died since the last try to make holes
 	holes  int64 // bytes given back
 	failed bool  // a write failed: no further one goes there
 }
@@ -153,26 +153,35 @@ func (s *Store) giveBack(b *Block) {
 // punch makes holes where blocks were.
 func (s *Store) punch(f *file) {
 	slices.SortFunc(f.dead, func(a, b stretch) int { return int(a.off - b.off) })
+	f.idle = 0
 	for i := 0; i < len(f.dead); {
-		hole := f.dead[i]
+		from, hole := i, f.dead[i]
 		for i++; i < len(f.dead) && f.dead[i].off == hole.off+hole.size; i++ {
 			hole.size += f.dead[i].size
 		}
-		err := f.f.Punch(hole.off, hole.size)
-		switch {
-		case errors.Is(err, errors.ErrUnsupported):
-			s.noPunch = true // the space waits for the whole file
-			return
-		case err != nil:
-			s.o.Logger.Warn("spilled bodies: space is not given back before the whole file is free", "error", err)
-			s.noPunch = true
+		if err := f.f.Punch(hole.off, hole.size); err != nil {
+			s.noHole(err)
+			f.dead = slices.Delete(f.dead, 0, from) // the space waits for the next try, or for the whole file
 			return
 		}
+		s.noHoles = false
 		s.stats.holes.Add(1)
 		s.stats.disk.Add(-hole.size)
 		f.holes += hole.size
 	}
-	f.dead, f.idle = f.dead[:0], 0
+	f.dead = f.dead[:0]
+}
+
+// noHole notes that a hole cannot be made. The log says so once, until one can be made again.
+func (s *Store) noHole(err error) {
+	if s.noPunch = errors.Is(err, errors.ErrUnsupported); s.noPunch {
+		s.o.Logger.Info("spilled bodies: the file system makes no holes, so space is given back by whole files")
+		return
+	}
+	if !s.noHoles {
+		s.o.Logger.Warn("spilled bodies: space cannot be given back, which is tried again when there is more of it", "error", err)
+	}
+	s.noHoles = true
 }
 
 func (s *Store) remove(f *file) {

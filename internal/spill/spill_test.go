@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"strings"
 	"syscall"
@@ -31,9 +32,6 @@ func TestItemsComeBack(t *testing.T) {
 	if _, err := reader.Read(b, 8); err == nil {
 		t.Fatal("an item that is not there is read")
 	}
-	reader.Forget()
-	r.read(reader, a, 102, "three")
-	want(t, "reads of the disk", r.s.Stats().Reads, 3)
 }
 
 // Random jobs, holds and releases: what is held can be read, what is not takes
@@ -195,6 +193,33 @@ func TestNoHoles(t *testing.T) {
 	}
 }
 
+// A hole that could not be made is made with the next.
+func TestFailedHoles(t *testing.T) {
+	r := newRig(t, Options{PunchSize: 2 * vfs.PunchAlign})
+	var blocks []*Block
+	for i := range uint64(9) {
+		blocks = append(blocks, r.write(10*i+1, "a", "b"))
+	}
+	let := func(list ...int) {
+		for _, i := range list {
+			blocks[i].Let()
+		}
+		r.step()
+	}
+	r.disk.Inject(vfs.Fault{Op: vfs.OpPunch, N: 2, Err: syscall.EIO})
+	let(0, 2)
+	want(t, "holes", r.s.Stats().Holes, 1)
+	want(t, "bytes on disk", r.s.Stats().DiskBytes, r.disk.Used())
+	let(4)
+	want(t, "holes before it is worth a try", r.s.Stats().Holes, 1)
+	let(6)
+	want(t, "holes", r.s.Stats().Holes, 4)
+	want(t, "bytes on disk", r.s.Stats().DiskBytes, 5*vfs.PunchAlign)
+	want(t, "bytes used", r.disk.Used(), 5*vfs.PunchAlign)
+	let(1, 3, 5, 7, 8)
+	want(t, "files", len(r.disk.Names("spill/")), 0)
+}
+
 // A disk that is full or fails keeps the job; it is tried again after a pause,
 // or when space was given back, and the alarm says so once.
 func TestFailedWrites(t *testing.T) {
@@ -275,6 +300,10 @@ func TestDamage(t *testing.T) {
 	reader := &Reader{}
 	r.read(reader, a, 2, "two")
 	r.disk.Inject(vfs.Fault{Op: vfs.OpRead, Err: syscall.EIO})
+	r.read(reader, b, 11, "three") // it passed
+	r.read(reader, a, 2, "two")
+	r.disk.Inject(vfs.Fault{Op: vfs.OpRead, Err: syscall.EIO})
+	r.disk.Inject(vfs.Fault{Op: vfs.OpRead, Err: syscall.EIO})
 	if _, err := reader.Read(b, 11); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("a failed read: %v", err)
 	}
@@ -286,6 +315,16 @@ func TestDamage(t *testing.T) {
 	if _, err := (&Reader{}).Read(b, 11); err == nil {
 		t.Fatal("another block is taken for this one")
 	}
+	// Who reads while the node stops has lost nothing.
+	if err := r.s.Close(0); err != nil {
+		t.Fatal(err)
+	}
+	n := r.s.Stats().Lost
+	var corrupt *CorruptError
+	if _, err := (&Reader{}).Read(a, 1); !errors.Is(err, fs.ErrClosed) || errors.As(err, &corrupt) {
+		t.Fatalf("a read of a closed store: %v", err)
+	}
+	want(t, "items that count as lost", r.s.Stats().Lost, n)
 }
 
 // A store begins empty, removes its files at the end, and leaves alone what is not its own.

@@ -77,7 +77,8 @@ type Store struct {
 	files    map[*file]struct{}
 	current  *file
 	lastFile uint32
-	noPunch  bool
+	noPunch  bool // the file system makes no holes
+	noHoles  bool // the last one could not be made
 	failing  bool
 
 	stats counters
