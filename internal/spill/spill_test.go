@@ -272,7 +272,6 @@ func TestDroppedJobs(t *testing.T) {
 	j.Done = func(_ *Job, b *Block) { *a, done = b, true }
 	r.step()
 	j.Drop()
-	r.s.kick()
 	r.step()
 	if !done || *a != nil {
 		t.Fatal("a dropped job is not done, or has a block")
@@ -378,6 +377,13 @@ func TestSleepingStoreIsWoken(t *testing.T) {
 		(*b).Let()
 		synctest.Wait()
 		want(t, "blocks", r.s.Stats().Blocks, 1)
+		r.disk.Inject(vfs.Fault{Op: vfs.OpWrite, Err: syscall.ENOSPC})
+		j, _ := r.put(3, "z")
+		synctest.Wait()
+		want(t, "alarms", strings.Join(r.alarms, " "), "true false true")
+		j.Drop()
+		synctest.Wait()
+		want(t, "alarms", strings.Join(r.alarms, " "), "true false true false")
 		if err := r.s.Close(time.Second); err != nil {
 			t.Fatal(err)
 		}

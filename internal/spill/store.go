@@ -40,12 +40,16 @@ type Job struct {
 	// block, or with nil if the job was dropped. It must not block.
 	Done func(*Job, *Block)
 
+	s       *Store // since Put
 	dropped atomic.Bool
 }
 
-// Drop says that nobody needs the items any more. Done is called all the same,
-// with a block if the job was already being written.
-func (j *Job) Drop() { j.dropped.Store(true) }
+// Drop says that nobody needs the items any more of a job that was put. Done is
+// called all the same, with a block if the job was already being written.
+func (j *Job) Drop() {
+	j.dropped.Store(true)
+	j.s.kick() // the disk may be full, and the next try far
+}
 
 // Reset makes a job that is done ready for its next use; the slices keep their memory.
 func (j *Job) Reset() {
@@ -129,12 +133,14 @@ func (s *Store) Start() {
 	go s.run()
 }
 
-// Put hands in a job. After Close it is kept and never done.
+// Put hands in a job. Jobs are done in the order in which they were put, dropped
+// ones too. After Close it is kept and never done.
 func (s *Store) Put(j *Job) {
 	n := len(j.Numbers)
 	if n == 0 || n != len(j.Items) || j.Numbers[n-1]-j.Numbers[0] >= MaxSpan {
 		invariant.Failf("spill: a block of %d numbers and %d items", n, len(j.Items))
 	}
+	j.s = s
 	s.mu.Lock()
 	s.jobs = append(s.jobs, j)
 	s.mu.Unlock()
@@ -185,7 +191,8 @@ func (s *Store) Step() bool {
 	for _, b := range s.taken {
 		s.giveBack(b)
 	}
-	worked := len(s.taken) > 0 // there may be room now
+	room := len(s.taken) > 0 // there may be
+	worked := room
 	clear(s.taken)
 	for len(s.line) > 0 && s.line[0].dropped.Load() {
 		j := s.pop()
@@ -196,8 +203,8 @@ func (s *Store) Step() bool {
 		s.over("nothing is left that has to be spilled")
 		return worked
 	}
-	if pausing && !worked {
-		return false
+	if pausing && !room {
+		return worked
 	}
 	s.writeNext()
 	return true
@@ -205,9 +212,8 @@ func (s *Store) Step() bool {
 
 func (s *Store) pop() *Job {
 	j := s.line[0]
-	n := copy(s.line, s.line[1:])
-	s.line[n] = nil
-	s.line = s.line[:n]
+	s.line[0] = nil
+	s.line = s.line[1:]
 	return j
 }
 
@@ -221,7 +227,6 @@ func (s *Store) writeNext() {
 		s.failed(err)
 		return
 	}
-	s.over("bodies are spilled again")
 	b := &Block{s: s, file: f, off: off, size: int32(size), count: int32(len(j.Items)), first: j.Numbers[0]}
 	b.refs.Store(1)
 	s.stats.blocks.Add(1)
@@ -231,6 +236,7 @@ func (s *Store) writeNext() {
 	if cap(s.buf) > 4*BlockSize && len(s.buf) <= 2*BlockSize {
 		s.buf = nil
 	}
+	s.over("bodies are spilled again")
 	s.pop()
 	j.Done(j, b)
 }
