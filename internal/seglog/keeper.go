@@ -204,19 +204,14 @@ func (l *Log) spaceState() (total, live, aim, limit int64) {
 	return total, live, limit - l.target, limit
 }
 
-// checkpointDue tells whether a checkpoint is to be written now. Before one that is due for the amount logged, groups whose
-// entries pin sealed segments or are many are asked for snapshots, and given a moment to answer.
+// checkpointDue tells whether a checkpoint is to be written now. Before one, groups whose entries pin sealed segments or are
+// many are asked for snapshots, and given a moment to answer unless it is to bring back space.
 func (l *Log) checkpointDue(now int64) bool {
 	l.mu.Lock()
 	k := &l.kee
 	since := now - k.lastCheckpoint
 	due := l.logged >= min(l.o.CheckpointBytes, l.target) || l.changed && since >= int64(l.o.CheckpointEvery)
-	hurry := false
-	if total, _, aim, limit := l.spaceState(); (total > aim || l.alarmOn) && since >= int64(hurryPause) || total >= limit {
-		for _, s := range l.segs {
-			hurry = hurry || s.state == segSealed && s.empty()
-		}
-	}
+	hurry := l.hurry(since)
 	if now < k.retryAt || !due && !hurry && !l.yield {
 		l.mu.Unlock()
 		return false
@@ -232,13 +227,30 @@ func (l *Log) checkpointDue(now int64) bool {
 		l.askFor(l.wantSnapshots(list, now))
 		l.mu.Lock()
 	}
-	if l.askedOut > 0 && now-k.askedAt < int64(askPatience) {
+	if l.askedOut > 0 && !hurry && now-k.askedAt < int64(askPatience) {
 		l.mu.Unlock()
 		return false
 	}
 	k.asking = false
 	l.mu.Unlock()
 	return true
+}
+
+// hurry tells whether a checkpoint is worth writing for the segments it would bring back: some of them, when the files take
+// nearly what they may, or two segments' worth. While a backlog drains little is logged, and the bound falls twice as fast as
+// what lives: nothing else would be in time. Snapshots that were asked for are for the next one.
+func (l *Log) hurry(since int64) bool {
+	var back int64
+	for _, s := range l.segs {
+		if s.state == segSealed && s.empty() {
+			back += s.size
+		}
+	}
+	if back == 0 {
+		return false
+	}
+	total, _, aim, limit := l.spaceState()
+	return total >= limit || since >= int64(hurryPause) && (total > aim || l.alarmOn || back >= 2*l.target)
 }
 
 // wantSnapshots chooses the groups to ask before a checkpoint.

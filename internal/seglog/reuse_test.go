@@ -65,3 +65,34 @@ func TestSegmentsGrowFromWhatWasFilled(t *testing.T) {
 		t.Errorf("slowly filled ones make them %d", r.l.target)
 	}
 }
+
+// TestDrainingBringsSegmentsBackAtOnce: while a backlog drains hardly anything is logged, and the files come back all the same,
+// although a group that was asked for a snapshot has not answered.
+func TestDrainingBringsSegmentsBackAtOnce(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.append(entryRecord(2, 1, 0, 0, 0))
+	last := uint64(0)
+	for first := r.l.active; len(r.l.segs) < 20 || r.l.active == first; {
+		last++
+		r.append(entryRecord(3, last, last, 1, 6000), snapshotRecord(3, last))
+		r.keep()
+	}
+	r.clk.Advance(time.Second)
+	r.keep()
+	clear(r.asked)
+	for id := uint64(1); id <= last; id++ {
+		r.l.Release(3, last, []Range{{id, id}})
+		r.clk.Advance(time.Second / 100)
+		r.keep()
+		if s := r.l.Stats(); s.DiskBytes > 2*s.LiveBytes+(spareSegments+1)*s.SegmentSize {
+			t.Fatalf("%d of %d gone, too much on the disk: %+v", id, last, s)
+		}
+	}
+	if s := r.l.Stats(); s.DiskBytes > spareSegments*s.SegmentSize {
+		t.Errorf("all gone, too much on the disk: %+v", s)
+	}
+	if !r.asked[2] {
+		t.Error("nobody was asked for a snapshot: this shows nothing")
+	}
+}
