@@ -30,16 +30,17 @@ func (c *counters) gone(s queuehost.Stats) {
 
 // Totals are the counters of the broker since it started, and what is open now.
 type Totals struct {
-	Connections                               uint64 // open
-	ConnectionsOpened, ConnectionsClosed      uint64
-	QueuesCreated, QueuesDeleted              uint64
-	Logins, LoginsRefused                     uint64
-	Published, Routed                         uint64 // messages of clients; once for each queue
-	UnroutableDropped, UnroutableReturned     uint64
-	Delivered, Redelivered, Acked, GetsEmpty  uint64 // by queues, those that are gone included
-	Queues, Quarantined, Ready, Unacked       uint64 // of the queues that are there
-	Consumers, BodiesInMemory, WaitingForDisk uint64
-	BlockedReason                             string // what publishers are told while an alarm is on, else ""
+	Connections                              uint64 // open
+	ConnectionsOpened, ConnectionsClosed     uint64
+	QueuesCreated, QueuesDeleted             uint64
+	Logins, LoginsRefused                    uint64
+	Published, Routed                        uint64 // messages of clients; once for each queue
+	UnroutableDropped, UnroutableReturned    uint64
+	Delivered, Redelivered, Acked, GetsEmpty uint64 // by queues, those that are gone included
+	Queues, Quarantined, Ready, Unacked      uint64 // of the queues that are there
+	Consumers, WaitingForDisk                uint64
+	BodiesInMemory, BodiesSpilled            uint64 // bytes; on disk and not in the log
+	BlockedReason                            string // what publishers are told while an alarm is on, else ""
 }
 
 // Totals sums up over all queues of the node; it disturbs nobody.
@@ -68,6 +69,7 @@ func (b *Broker) Totals() Totals {
 		t.Unacked += s.Unacked
 		t.Consumers += s.Consumers
 		t.BodiesInMemory += s.BodiesInMemory
+		t.BodiesSpilled += s.BodiesSpilled
 		t.WaitingForDisk += s.Unstable
 		t.Delivered += s.Delivered
 		t.Redelivered += s.Redelivered

@@ -11,7 +11,8 @@ import (
 type Queue struct {
 	VHost, Name               string
 	Ready, Unacked, Consumers uint64
-	Bytes, BodiesInMemory     uint64
+	BodiesInMemory            uint64 // bytes
+	BodiesSpilled             uint64 // bytes on disk that are not in the log
 	Published, Delivered      uint64
 	Redelivered, Acked        uint64
 	GetsEmpty, WaitingForDisk uint64
@@ -50,6 +51,7 @@ var queueFamilies = []objectFamily[Queue]{
 	{"rabbitmq_queue_messages_unacked", "gauge", "Messages delivered to consumers but not yet acknowledged", func(q *Queue) float64 { return float64(q.Unacked) }},
 	{"rabbitmq_queue_messages", "gauge", "Sum of ready and unacknowledged messages", func(q *Queue) float64 { return float64(q.Ready + q.Unacked) }},
 	{"rabbitmq_queue_messages_ram_bytes", "gauge", "Size in bytes of message bodies that are in memory", func(q *Queue) float64 { return float64(q.BodiesInMemory) }},
+	{"rabbitmq_queue_messages_paged_out_bytes", "gauge", "Size in bytes of message bodies that are on disk and not in the log, about", func(q *Queue) float64 { return float64(q.BodiesSpilled) }},
 	{"rabbitmq_queue_consumers", "gauge", "Consumers on a queue", func(q *Queue) float64 { return float64(q.Consumers) }},
 	{"rabbitmq_queue_messages_published_total", "counter", "Messages put into a queue", func(q *Queue) float64 { return float64(q.Published) }},
 	{"rabbitmq_queue_messages_redelivered_total", "counter", "Messages delivered from a queue that had been delivered before", func(q *Queue) float64 { return float64(q.Redelivered) }},

@@ -94,7 +94,7 @@ func objects(queues int) Objects {
 	return Objects{
 		Queues: func(yield func(*Queue) bool) {
 			for i := range queues {
-				if !yield(&Queue{VHost: "/", Name: fmt.Sprintf("q%d", i), Ready: uint64(i)}) {
+				if !yield(&Queue{VHost: "/", Name: fmt.Sprintf("q%d", i), Ready: uint64(i), BodiesSpilled: 100 * uint64(i)}) {
 					return
 				}
 			}
@@ -120,6 +120,7 @@ func TestObjectsPage(t *testing.T) {
 	page := b.String()
 	for _, line := range []string{
 		`rabbitmq_queue_messages_ready{vhost="/",queue="q1"} 1` + "\n",
+		`rabbitmq_queue_messages_paged_out_bytes{vhost="/",queue="q1"} 100` + "\n",
 		`rabbitmq_queue_messages_ready{vhost="a/b",queue="quote\" slash\\ line\n bad` + "\uFFFD" + `"} 5` + "\n",
 		`rabbitmq_connection_incoming_bytes_total{connection="127.0.0.1:1 -> 127.0.0.1:5672"} 9` + "\n",
 		`rabbitmq_consumer_prefetch{channel="c (1)"} 20` + "\n",

@@ -41,6 +41,7 @@ type Queues struct {
 	Created, Deleted             uint64
 	Ready, Unacked, Consumers    uint64
 	BodiesInMemory               uint64 // bytes of bodies that are in memory
+	BodiesSpilled                uint64 // bytes of bodies that are on disk and not in the log
 	WaitingForDisk               uint64 // persistent publishes not yet on disk
 	OldestUnacked                time.Duration
 	BlockedBy                    map[string]uint64 // queues with ready messages that do not move, by reason
@@ -63,6 +64,7 @@ type Log struct {
 	Segments             map[string]uint64 // by state
 	DiskBytes            uint64            // of its files
 	LiveBytes, DeadBytes uint64
+	SegmentBytes         uint64 // of segments made now
 	LiveMessages         uint64
 	QueuedBytes          uint64 // appended and not yet stable
 	Syncs                uint64

@@ -32,7 +32,7 @@ func (n *Node) values() metrics.Values {
 			Queues: t.Queues, Quarantined: t.Quarantined, Orphans: uint64(len(n.queues.Orphans())),
 			Created: t.QueuesCreated, Deleted: t.QueuesDeleted,
 			Ready: t.Ready, Unacked: t.Unacked, Consumers: t.Consumers,
-			BodiesInMemory: t.BodiesInMemory, WaitingForDisk: t.WaitingForDisk,
+			BodiesInMemory: t.BodiesInMemory, BodiesSpilled: t.BodiesSpilled, WaitingForDisk: t.WaitingForDisk,
 			OldestUnacked: oldest, BlockedBy: blockedBy, Unexamined: unexamined,
 		},
 		Messages: metrics.Messages{
@@ -71,7 +71,7 @@ func spillValues(s spill.Stats) metrics.Spill {
 func logValues(s seglog.Stats, t seglog.Times) metrics.Log {
 	return metrics.Log{
 		Segments:  map[string]uint64{"hot": uint64(s.Hot), "cold": uint64(s.Cold), "free": uint64(s.Free)},
-		DiskBytes: uint64(s.DiskBytes), LiveBytes: uint64(s.LiveBytes), DeadBytes: uint64(s.DeadBytes),
+		DiskBytes: uint64(s.DiskBytes), LiveBytes: uint64(s.LiveBytes), DeadBytes: uint64(s.DeadBytes), SegmentBytes: uint64(s.SegmentSize),
 		LiveMessages: uint64(s.LiveItems), QueuedBytes: uint64(s.QueuedBytes),
 		Times: metrics.LogTimes{
 			Write: t.Write, Sync: t.Sync, Index: t.Index, Change: t.Change,
@@ -158,7 +158,8 @@ func (n *Node) objects() metrics.Objects {
 				s, def := h.Stats(), h.Def()
 				q = metrics.Queue{
 					VHost: def.VHost, Name: def.Name,
-					Ready: s.Ready, Unacked: s.Unacked, Consumers: s.Consumers, BodiesInMemory: s.BodiesInMemory,
+					Ready: s.Ready, Unacked: s.Unacked, Consumers: s.Consumers,
+					BodiesInMemory: s.BodiesInMemory, BodiesSpilled: s.BodiesSpilled,
 					Published: s.Published, Delivered: s.Delivered, Redelivered: s.Redelivered, Acked: s.Acked,
 					GetsEmpty: s.GetsEmpty, WaitingForDisk: s.Unstable, Quarantined: h.Unavailable() != nil,
 				}

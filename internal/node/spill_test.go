@@ -46,6 +46,10 @@ func TestSpillAlarm(t *testing.T) {
 	if b := <-blocked; b.Active {
 		t.Fatalf("the publisher was told %+v", b)
 	}
+	eventually(t, "the metrics tell what is spilled", func() bool {
+		q := n.values().Queues
+		return q.BodiesInMemory == 0 && q.BodiesSpilled >= 4
+	})
 	deliveries := must(ch.Consume("q", "", true, false, false, false, nil))(t)
 	for i := range 4 {
 		if d := <-deliveries; string(d.Body) != string(byte('a'+i)) {

@@ -157,7 +157,6 @@ func (h *host) deliver(p *pack, ef *queue.Effect) {
 	}
 	n := ef.Numbers().Len()
 	h.stats.delivered.Add(n)
-	h.lane.counters.delivered.Add(n)
 	if ef.Redelivered {
 		h.stats.redelivered.Add(n)
 	}
@@ -181,10 +180,7 @@ func (h *host) deliver(p *pack, ef *queue.Effect) {
 		}
 		d.ID++
 	}
-	l := h.lane
-	l.unpinned()
-	l.counters.loaded.Add(l.loaded)
-	l.loaded = 0
+	h.lane.unpinned()
 }
 
 // body returns a message, or how to load it. Those up to last are asked for next.
@@ -198,7 +194,6 @@ func (h *host) body(n, last queue.Number, chunks []queue.Numbers) (message.Messa
 	}
 	load := h.lane.newLoader()
 	load.head = h.pin(n, last)
-	h.lane.loaded++
 	return message.Message{}, load
 }
 
@@ -222,7 +217,6 @@ func (h *host) bigBody(n queue.Number, head []byte, chunks []queue.Numbers) (mes
 		}
 	}
 	if !whole {
-		h.lane.loaded++
 		return message.Message{}, load
 	}
 	m := message.Message{Head: head, Chunks: make([][]byte, len(big.chunks))}

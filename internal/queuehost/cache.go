@@ -53,7 +53,9 @@ func (l *lane) trim() {
 	for c.cost > c.limit && c.oldest != nil {
 		p := c.oldest
 		if p.onDisk != 0 {
-			p.owner.forget(l, p, p.onDisk)
+			b := p.owner
+			b.forget(l, p, p.onDisk)
+			b.host.countBodies()
 			continue
 		}
 		if l.spill.busy() {

@@ -1,14 +1,12 @@
 package queuehost
 
 import (
-	"sync/atomic"
-
 	"holdfast/internal/queue"
 	"holdfast/internal/seglog"
 )
 
 // lane is what the queues of one shard share: memory that goes round, and the
-// budgets. It belongs to the shard's worker, but for the counters.
+// budgets. It belongs to the shard's worker.
 type lane struct {
 	reg   *Registry
 	cache cache
@@ -29,15 +27,6 @@ type lane struct {
 	listed   int // capacity of all lists
 	loaders  []Loader
 	pinned   *pinned // given out while an effect is carried out
-	loaded   uint64  // of that effect
-
-	counters laneCounters
-}
-
-// laneCounters are the counters of a lane; others may read them.
-type laneCounters struct {
-	published, delivered, loaded, commands atomic.Uint64
-	cached, leaving                        atomic.Int64
 }
 
 // What a lane keeps for reuse.

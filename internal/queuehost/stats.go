@@ -16,7 +16,7 @@ type Stats struct {
 	Acked, Redelivered        uint64
 	Gets, GetsEmpty           uint64
 	BodiesInMemory            uint64 // bytes
-	BodiesSpilled             uint64 // bytes of transient bodies that are on disk, about
+	BodiesSpilled             uint64 // bytes of bodies that are on disk and not in the log, about
 	Unstable                  uint64 // publishes that wait for the disk
 }
 
@@ -42,15 +42,9 @@ func (c *counters) read() Stats {
 func (h *host) count(p *pack) {
 	h.countMessages()
 	h.countBodies()
-	if p == nil {
-		return
+	if p != nil {
+		h.stats.published.Add(uint64(p.messages))
 	}
-	h.stats.published.Add(uint64(p.messages))
-	c := &h.lane.counters
-	c.published.Add(uint64(p.messages))
-	c.commands.Add(uint64(len(p.cmds)))
-	c.cached.Store(h.lane.cache.cost)
-	c.leaving.Store(h.lane.spill.cost)
 }
 
 // countBodies tells where the bodies are.
@@ -151,31 +145,4 @@ func (h *host) listConsumers() []ConsumerInfo {
 		list = append(list, ConsumerInfo{ID: s.ID, Spec: c.spec, Unacked: s.Unacked, Active: s.Standing == queue.Waiting})
 	}
 	return list
-}
-
-// Totals are the counters of all queues of the node.
-type Totals struct {
-	Queues                       int
-	Published, Delivered, Loaded uint64
-	Commands                     uint64
-	Cached, Leaving              int64 // cost of bodies in memory that may leave it; that are being spilled
-	InFlight                     int64 // bytes charged to connections' credits
-}
-
-// Totals sums the counters of all queues; it disturbs nobody.
-func (r *Registry) Totals() Totals {
-	t := Totals{InFlight: r.pool.used.Load()}
-	r.mu.RLock()
-	t.Queues = len(r.hosts)
-	r.mu.RUnlock()
-	for _, l := range r.lanes {
-		c := &l.counters
-		t.Published += c.published.Load()
-		t.Delivered += c.delivered.Load()
-		t.Loaded += c.loaded.Load()
-		t.Commands += c.commands.Load()
-		t.Cached += c.cached.Load()
-		t.Leaving += c.leaving.Load()
-	}
-	return t
 }
