@@ -145,15 +145,7 @@ func TestCampaignRefuses(t *testing.T) {
 
 // A campaign that ran is only printed the second time.
 func TestCampaign(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds and runs brokers")
-	}
-	dir := t.TempDir()
-	binary, err := rig.Binary(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(rig.BinaryEnv, binary)
+	dir, binary := brokers(t)
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

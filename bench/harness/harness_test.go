@@ -134,19 +134,27 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// Two rounds of two brokers, from the command line to the files of results.
-func TestComparison(t *testing.T) {
+// brokers returns a folder to run brokers in, and the binary of those to be tested,
+// which also stands in the environment. It skips a short test.
+func brokers(t *testing.T) (dir, binary string) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("builds and runs brokers")
 	}
-	dir := t.TempDir()
+	dir = t.TempDir()
 	binary, err := rig.Binary(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv(rig.BinaryEnv, binary)
+	return dir, binary
+}
+
+// Two rounds of two brokers, from the command line to the files of results.
+func TestComparison(t *testing.T) {
+	dir, _ := brokers(t)
 	list := filepath.Join(dir, "list")
-	err = os.WriteFile(list, []byte(`
+	err := os.WriteFile(list, []byte(`
 counted | disk | throughput -C 500 -f persistent -c 50 -a -z 1 | sent.total+ confirm_us.p50- disk.rate+
 killed | kill | recovery --messages 500 --idle 60 | figures.confirmed_lost-
 beside | | latency -C 200 -r 2000 -a | received.total+
