@@ -186,18 +186,18 @@ func (b *batch) little() bool {
 	return bytes <= littleBytes
 }
 
-// park gives up being the writer if nothing is left to do; false: the writer goes on.
-func (o *outbox) park(more bool) bool {
+// park gives up being the writer for once: nobody writes, or, if something is left
+// to do, the writer's goroutine goes on.
+func (o *outbox) park(more bool) {
 	o.mu.Lock()
 	if !more && !o.closed && len(o.batch.items) == 0 && len(o.batch.confirms) == 0 {
 		o.parked = true
 		o.mu.Unlock()
-		return true
+		return
 	}
 	o.handed = true
 	o.mu.Unlock()
 	o.wake <- struct{}{} // has room: this goroutine had cleared parked
-	return false
 }
 
 // deliver puts messages for a consumer. The caller holds no lock of the connection's.
