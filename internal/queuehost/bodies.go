@@ -175,7 +175,7 @@ func (b *bodies) forget(l *lane, p *page, mask uint32) {
 		return
 	}
 	if m := p.leaving & mask; m != 0 {
-		l.spill.left(p, m)
+		p.left(m)
 		p.leaving &^= m
 	}
 	if m := (p.onDisk | p.alone) & mask; m != 0 {

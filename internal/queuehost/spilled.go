@@ -22,7 +22,7 @@ type spiller struct {
 	most  int64          // maxLeaving
 	block int64          // bytes of items in a block
 	out   fifo[*leaving] // as they were put
-	cost  int64          // of what is out and still needed
+	cost  int64          // of what is out, needed or not: it is in memory
 	free  []*leaving
 
 	came atomic.Bool // something is in back
@@ -38,6 +38,7 @@ type leaving struct {
 	block  *spill.Block
 	bodies *bodies
 	bytes  int64 // of the items
+	cost   int64 // of the items in memory
 	needed int   // items that have not been settled meanwhile
 }
 
@@ -57,12 +58,10 @@ func (b *bodies) outAt(n uint64) int {
 }
 
 // left notes that items of a page that are on their way are not needed any more.
-func (s *spiller) left(p *page, mask uint32) {
+func (p *page) left(mask uint32) {
 	out := p.owner.out
 	for ; mask != 0; mask &= mask - 1 {
-		i := bits.TrailingZeros32(mask)
-		s.cost -= cost(p.items[i])
-		n := p.key<<pageShift + uint64(i)
+		n := p.key<<pageShift + uint64(bits.TrailingZeros32(mask))
 		at := p.owner.outAt(n)
 		if at == len(out) || out[at].first() > n {
 			invariant.Failf("item %d is leaving and in no block", n)
@@ -78,7 +77,7 @@ func (s *spiller) left(p *page, mask uint32) {
 func (l *lane) spillFrom(p *page) {
 	s, b := &l.spill, p.owner
 	o := s.newLeaving()
-	o.bodies, o.bytes = b, 0
+	o.bodies, o.bytes, o.cost = b, 0, 0
 	for q := p; q != nil && q.alone != 0 && (q == p || q != b.put); q = b.pages[q.key+1] {
 		if n := len(o.job.Numbers); n > 0 && (q.key+1)<<pageShift-o.job.Numbers[0] > spill.MaxSpan {
 			break
@@ -96,7 +95,7 @@ func (l *lane) spillFrom(p *page) {
 			taken |= 1 << i
 		}
 		n := q.costOf(taken)
-		s.cost += n
+		o.cost += n
 		q.leaving |= taken
 		q.alone &^= taken
 		l.cache.sub(q, n)
@@ -104,6 +103,7 @@ func (l *lane) spillFrom(p *page) {
 			break // the block is full
 		}
 	}
+	s.cost += o.cost
 	o.needed = len(o.job.Numbers)
 	s.out.push(o)
 	b.out = slices.Insert(b.out, b.outAt(o.first()), o)
@@ -153,6 +153,7 @@ func (l *lane) arrived() {
 		if b.out = slices.Delete(b.out, at, at+1); len(b.out) == 0 && cap(b.out) > keepFifo {
 			b.out = nil
 		}
+		s.cost -= o.cost
 		l.landed(o)
 		b.host.countBodies()
 		o.bodies, o.block = nil, nil
@@ -197,7 +198,6 @@ func (l *lane) landed(o *leaving) {
 			x.live++
 		}
 		p.leaving &^= mask
-		l.spill.cost -= p.costOf(mask)
 		b.forget(l, p, mask)
 	}
 	if int(x.live) != o.needed {

@@ -188,6 +188,33 @@ func TestSlowDiskHoldsBackPublishers(t *testing.T) {
 	r.empty()
 }
 
+// What is on its way to a disk that does not answer takes memory, also when it has
+// been consumed meanwhile: there is no more of it than before.
+func TestWhatWaitsForTheDiskIsBounded(t *testing.T) {
+	r := newSpillRig(t, 10_000, 2000, 4000, transient(7))
+	h := r.queue(7)
+	s := &sink{}
+	h.Attach(ConsumerSpec{NoAck: true}, s, func(queue.ConsumerID, error) {})
+	for i := range 20 {
+		for range 200 {
+			publish(h, nil, false, strings.Repeat("x", 100))
+		}
+		r.step() // the store does nothing
+		h.Credit(1, 200, false)
+		r.step()
+		want(t, "deliveries", len(s.got), 200*(i+1))
+		waits := 0
+		for _, o := range r.reg.lanes[0].spill.out.list {
+			waits += len(o.job.Items) * 100
+		}
+		if waits == 0 || waits > 4000+2000 {
+			t.Fatalf("round %d: %d bytes wait for the disk", i, waits)
+		}
+	}
+	r.rest()
+	r.empty()
+}
+
 // Deleting or purging a queue takes its blocks with it, those under way too;
 // what is being delivered can be read all the same.
 func TestSpilledBodiesGoWithTheQueue(t *testing.T) {
