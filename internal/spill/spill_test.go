@@ -392,28 +392,29 @@ func TestSleepingStoreIsWoken(t *testing.T) {
 
 // A disk that hangs does not hold up the end for longer than it may.
 func TestCloseDoesNotWaitForAHangingDisk(t *testing.T) {
-	r := newRig(t, Options{})
-	hang := make(chan struct{})
-	entered := make(chan struct{})
-	r.disk.Inject(vfs.Fault{Op: vfs.OpWrite, Hang: hang})
-	r.s.Start()
-	j, _ := r.put(1, "x")
-	j.Done = func(*Job, *Block) { close(entered) }
-	closed := make(chan error)
-	go func() { closed <- r.s.Close(time.Second) }()
-	for {
-		select {
-		case err := <-closed:
-			if err == nil {
-				// The goroutine had not begun to write when it was told to end.
-				want(t, "writes", r.s.Stats().Writes, 0)
-			}
-			close(hang)
-			return
-		default:
-			r.clock.Advance(time.Second)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{})
+		hang := make(chan struct{})
+		r.disk.Inject(vfs.Fault{Op: vfs.OpWrite, Hang: hang})
+		r.s.Start()
+		_, b := r.put(1, "x")
+		synctest.Wait() // it is being written
+		closed := make(chan error, 1)
+		go func() { closed <- r.s.Close(time.Second) }()
+		synctest.Wait()
+		if len(closed) != 0 {
+			t.Fatal("a write that may still end is not waited for")
 		}
-	}
+		r.clock.Advance(time.Second)
+		if err := <-closed; err == nil {
+			t.Fatal("a write that hangs is an orderly end")
+		}
+		close(hang)
+		synctest.Wait()
+		if *b == nil {
+			t.Fatal("what was being written is not done in the end")
+		}
+	})
 }
 
 func TestLargeItems(t *testing.T) {
