@@ -10,14 +10,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"text/tabwriter"
-	"time"
 
 	"holdfast/test/rig"
 )
@@ -160,17 +158,11 @@ func latencies(out io.Writer, report []byte) error {
 }
 
 func scrape(b *rig.Broker) (map[string]*histogram, error) {
-	client := http.Client{Timeout: 10 * time.Second}
-	resp, err := client.Get("http://" + b.HTTP + "/metrics")
-	for end := time.Now().Add(rig.ReadyWait); err != nil && time.Now().Before(end); { // clients are served a moment earlier
-		time.Sleep(10 * time.Millisecond)
-		resp, err = client.Get("http://" + b.HTTP + "/metrics")
-	}
+	page, err := b.MetricsPage()
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
-	return histograms(resp.Body)
+	return histograms(bytes.NewReader(page))
 }
 
 // table prints the histograms as they grew between two looks.

@@ -7,6 +7,11 @@ import (
 	"holdfast/test/raw"
 )
 
+// churnLive is how many bytes of the log a single message and what is done to it may
+// need: entries above the queue's snapshot, of which there is a new one when they are
+// a mebibyte or in the way.
+const churnLive = 8 << 20
+
 // runChurn requeues one message n times, and attaches and detaches consumers a
 // tenth as often: work that leaves nothing behind must not fill the disk.
 func runChurn(o options) error {
@@ -38,7 +43,7 @@ func runChurn(o options) error {
 			return err
 		}
 		if i%10_000 == 0 {
-			if err := w.look(1 << 10); err != nil {
+			if err := w.look(churnLive); err != nil {
 				return fmt.Errorf("after %d requeues: %w", i, err)
 			}
 		}
@@ -69,12 +74,12 @@ func runChurn(o options) error {
 			}
 		}
 		if i%1000 == 0 {
-			if err := w.look(1 << 10); err != nil {
+			if err := w.look(churnLive); err != nil {
 				return fmt.Errorf("after %d attaches: %w", i, err)
 			}
 		}
 	}
-	fmt.Printf("churn: %d requeues in %.0f s, %d attaches and detaches in %.0f s; at most %s on the disk\n",
+	fmt.Printf("churn: %d requeues in %.0f s, %d attaches and detaches in %.0f s; the most on the disk: %s\n",
 		o.n, requeued.Seconds(), attaches, time.Since(began).Seconds(), w.most)
 	return o.broker.Stop()
 }

@@ -26,7 +26,7 @@ func runRecovery(o options) error {
 	}
 	s.conn.Close()
 	seconds := time.Since(began).Seconds()
-	before, err := measure(o.broker.Data)
+	before, err := measure(o.broker)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ type stream struct {
 	queue     string
 	published atomic.Int64
 	confirmed atomic.Int64
+	pace      func(published int64) // called now and then by publish, may wait
 }
 
 // dialStream opens a connection with channel 1 open and a durable queue.
@@ -79,6 +80,9 @@ func (s *stream) publish(n int64, size int) error {
 			case err := <-confirmed:
 				return fmt.Errorf("confirms ended with %v", err)
 			}
+		}
+		if s.pace != nil {
+			s.pace(first + sent)
 		}
 		out = out[:0]
 		for range min(batch, n-sent) {
