@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"holdfast/internal/broker"
+	"holdfast/internal/queuehost"
 	"holdfast/internal/wire"
 )
 
@@ -135,14 +136,15 @@ func TestLittleIsWrittenWhereItIsPut(t *testing.T) {
 	if r.out.waiting != 0 {
 		t.Errorf("%d bytes of answers wait", r.out.waiting)
 	}
-	// A body in pieces, many at once, and many bytes are for the writer itself.
+	// A body in pieces or on the disk, many at once, and many bytes are for the writer itself.
 	for name, ds := range map[string][]broker.Delivery{
 		"a body in pieces": {{Message: build(1 << 20)}},
+		"one to be read":   {{Load: &queuehost.Loader{}}},
 		"many":             make([]broker.Delivery, littleItems+1),
 		"large ones":       {{Message: build(littleBytes / 2)}, {Message: build(littleBytes / 2)}},
 	} {
 		for i := range ds {
-			if ds[i].Message.Head == nil {
+			if ds[i].Message.Head == nil && ds[i].Load == nil {
 				ds[i].Message = build(1)
 			}
 		}
@@ -152,6 +154,10 @@ func TestLittleIsWrittenWhereItIsPut(t *testing.T) {
 		}
 		<-r.out.wake
 		r.out.parked, r.out.batch.items = true, nil
+	}
+	r.out.encoded(itemRaw, nil, func(dst []byte) []byte { return append(dst, make([]byte, littleBytes+1)...) })
+	if r.out.parked || len(r.out.wake) != 1 {
+		t.Error("a large method is written by who put it")
 	}
 }
 
