@@ -58,7 +58,7 @@ func (n *Node) facts() mgmt.Facts {
 // machine is what the node runs on.
 func (n *Node) machine() metrics.Machine {
 	m := metrics.Machine{
-		ResidentBytes: heldMemory(), MemoryLimitBytes: n.settings.MemoryLimit(n.memory.Bytes),
+		ResidentBytes: n.heldMemory(), MemoryLimitBytes: n.settings.MemoryLimit(n.memory.Bytes),
 		DiskUsedBytes: uint64(n.seglog.Stats().DiskBytes),
 	}
 	if usage, err := n.fs.Usage(n.settings.DataDir); err == nil {

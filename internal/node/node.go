@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"path"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,6 +70,7 @@ type Node struct {
 	report      Report
 	version     string
 	memory      MemoryLimit
+	ballast     ballast // held for what it is, never read
 	started     time.Time
 
 	alarms   diskAlarms
@@ -90,6 +92,9 @@ func Start(o Options) (*Node, error) {
 		settings: o.Settings, fs: o.FS, clock: o.Clock, log: o.Logger,
 		version: o.Version, memory: o.Memory, started: o.Clock.Now(),
 		stopping: make(chan struct{}), failed: make(chan struct{}),
+	}
+	if limit := o.Memory.Bytes; limit > 0 {
+		n.ballast = newBallast(limit, o.Settings.MemoryLimit(limit), uint64(debug.SetMemoryLimit(-1)))
 	}
 	if err := n.start(o); err != nil {
 		n.abandon()

@@ -57,8 +57,8 @@ func (w *memoryWatch) look() {
 }
 
 // heldMemory is what this process holds of the machine: all that the runtime
-// has mapped, less what it has given back.
-func heldMemory() uint64 {
+// has mapped, less what it has given back and what was never touched.
+func (n *Node) heldMemory() uint64 {
 	samples := []metrics.Sample{
 		{Name: "/memory/classes/total:bytes"},
 		{Name: "/memory/classes/heap/released:bytes"},
@@ -66,13 +66,13 @@ func heldMemory() uint64 {
 	}
 	metrics.Read(samples)
 	// Free spans are about to be used again or given back; they are not held by messages.
-	return samples[0].Value.Uint64() - samples[1].Value.Uint64() - samples[2].Value.Uint64()
+	return n.ballast.less(samples[0].Value.Uint64() - samples[1].Value.Uint64() - samples[2].Value.Uint64())
 }
 
 // collectorLimit is the memory from which on the collector works as hard as it must, and who says so; 0 is none. before is what
 // the runtime was started with: GOMEMLIMIT, or no limit. What is found is taken only without it, and lies above the alarm's
-// mark: first publishers are held back, and only then is time spent.
-func collectorLimit(limit MemoryLimit, mark uint64, before int64) (at int64, source string) {
+// mark: first publishers are held back, and only then is time spent. The runtime counts the ballast, and so what is found does.
+func collectorLimit(limit MemoryLimit, mark uint64, weight ballast, before int64) (at int64, source string) {
 	switch {
 	case before != math.MaxInt64:
 		return before, "GOMEMLIMIT"
@@ -83,7 +83,7 @@ func collectorLimit(limit MemoryLimit, mark uint64, before int64) (at int64, sou
 	if mark < limit.Bytes {
 		n = max(n, mark+(limit.Bytes-mark)/2)
 	}
-	return int64(n), limit.Source
+	return int64(n) + int64(len(weight)), limit.Source
 }
 
 // watchMemory looks once a second until the node stops.
@@ -91,11 +91,11 @@ func (n *Node) watchMemory(limit MemoryLimit) {
 	w := &memoryWatch{
 		limit: limit,
 		mark:  n.settings.MemoryLimit(limit.Bytes),
-		held:  heldMemory, collect: runtime.GC,
+		held:  n.heldMemory, collect: runtime.GC,
 		alarm: func(on bool, why string) { n.broker.SetAlarm(broker.AlarmMemory, on, why) },
 	}
 	collector, says := "none", "nobody"
-	if at, source := collectorLimit(limit, w.mark, debug.SetMemoryLimit(-1)); at > 0 {
+	if at, source := collectorLimit(limit, w.mark, n.ballast, debug.SetMemoryLimit(-1)); at > 0 {
 		debug.SetMemoryLimit(at)
 		collector, says = size(uint64(at)), source
 	}

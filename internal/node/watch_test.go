@@ -35,7 +35,7 @@ func TestMemoryWatch(t *testing.T) {
 	}
 	none := &memoryWatch{held: func() uint64 { return 1 << 40 }, alarm: func(bool, string) { t.Error("an alarm without a mark") }}
 	none.look()
-	if heldMemory() == 0 {
+	if new(Node).heldMemory() == 0 {
 		t.Error("this process holds no memory")
 	}
 }
@@ -47,17 +47,19 @@ func TestCollectorLimit(t *testing.T) {
 		name   string
 		limit  MemoryLimit
 		mark   uint64
+		weight ballast
 		before int64
 		want   int64
 		source string
 	}{
-		{"as found", group, 600, math.MaxInt64, 800, group.Source},
-		{"a high mark", group, 900, math.MaxInt64, 950, group.Source},
-		{"a mark above the limit", group, 4000, math.MaxInt64, 800, group.Source},
-		{"GOMEMLIMIT", group, 600, 123, 123, "GOMEMLIMIT"},
-		{"nothing known", MemoryLimit{}, 0, math.MaxInt64, 0, ""},
+		{"as found", group, 600, nil, math.MaxInt64, 800, group.Source},
+		{"a high mark", group, 900, nil, math.MaxInt64, 950, group.Source},
+		{"with ballast", group, 900, make(ballast, 10), math.MaxInt64, 960, group.Source},
+		{"a mark above the limit", group, 4000, nil, math.MaxInt64, 800, group.Source},
+		{"GOMEMLIMIT", group, 600, make(ballast, 10), 123, 123, "GOMEMLIMIT"},
+		{"nothing known", MemoryLimit{}, 0, nil, math.MaxInt64, 0, ""},
 	} {
-		if at, source := collectorLimit(c.limit, c.mark, c.before); at != c.want || source != c.source {
+		if at, source := collectorLimit(c.limit, c.mark, c.weight, c.before); at != c.want || source != c.source {
 			t.Errorf("%s: %d from %q, want %d from %q", c.name, at, source, c.want, c.source)
 		}
 	}
