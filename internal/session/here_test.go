@@ -136,6 +136,14 @@ func TestLittleIsWrittenWhereItIsPut(t *testing.T) {
 	if r.out.waiting != 0 {
 		t.Errorf("%d bytes of answers wait", r.out.waiting)
 	}
+	h.window.Size = windowSize
+	r.out.deliver(h, []broker.Delivery{{Message: build(1)}})
+	if !r.out.parked || h.inTurn != 0 || len(r.w.sent) != 0 {
+		t.Errorf("the consumer is not granted more in place of %d deliveries", h.inTurn)
+	}
+	if r.w.raw.p != nil {
+		t.Error("who sleeps keeps what was written")
+	}
 	// A body in pieces or on the disk, many at once, and many bytes are for the writer itself.
 	for name, ds := range map[string][]broker.Delivery{
 		"a body in pieces": {{Message: build(1 << 20)}},

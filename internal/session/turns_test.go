@@ -32,12 +32,11 @@ func TestReadersTakeTurns(t *testing.T) {
 
 		answer, back := make(chan struct{}), false
 		go func() {
-			first.aside(func() bool { return first.waitFor(answer) })
-			back = true
+			back = first.aside(func() bool { return first.waitFor(answer) })
 		}()
 		synctest.Wait()
-		if !got || second.waiting.Load() {
-			t.Fatalf("the first reader waits, and the second has a turn: %v", got)
+		if !got || second.waiting.Load() || !first.waiting.Load() {
+			t.Fatalf("the first reader waits: %v, and the second has a turn: %v", first.waiting.Load(), got)
 		}
 		close(answer)
 		synctest.Wait()
@@ -46,10 +45,18 @@ func TestReadersTakeTurns(t *testing.T) {
 		}
 		close(end)
 		synctest.Wait()
-		if !back || !first.turn {
-			t.Fatalf("the first reader went on: %v", back)
+		if !back || !first.turn || first.waiting.Load() {
+			t.Fatalf("the first reader went on: %v; it waits: %v", back, first.waiting.Load())
 		}
+		first.halt()
+		if first.aside(func() bool { return first.waitFor(make(chan struct{})) }) {
+			t.Fatal("a connection that ends got an answer")
+		}
+		first.frames = yieldFrames
 		first.endTurn()
+		if first.frames != 0 {
+			t.Fatal("others are let run at each read from now on")
+		}
 		if len(s.turns) != 0 {
 			t.Fatal("a turn is lost")
 		}
