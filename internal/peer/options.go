@@ -1,0 +1,116 @@
+package peer
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"time"
+
+	"holdfast/internal/clock"
+	"holdfast/internal/invariant"
+)
+
+// Options of a node's links. The zero value of a field with a number in
+// brackets means that number.
+type Options struct {
+	Node        NodeID
+	Incarnation uint64
+	Cluster     ClusterID
+	Name        string // for people
+	Addr        string // where the others reach this node
+	Info        []byte // given to Up on the other side; at most 4 KiB
+	Handler     Handler
+
+	Listener net.Listener // of the TCP links, which close it
+	// Secret, if not empty, is what both sides have to know. It is never sent, but
+	// whoever listens to a greeting can try guesses at it: let it be long and random.
+	Secret []byte
+	// TLS, if not nil, gives the certificate, its key and the authorities. Both
+	// sides show one and check the other's. It is called again for new
+	// connections, so that files that changed are seen; at most once in 5 s.
+	TLS func() (*tls.Config, error)
+
+	Clock  clock.Clock
+	Logger *slog.Logger
+
+	// Beat appends what the next heartbeat carries, at most 4 KiB. It is called by
+	// one goroutine at a time and must not block.
+	Beat        func(dst []byte) []byte
+	BeatEvery   time.Duration // (200 ms)
+	BeatsMissed int           // before a node is suspect (4)
+
+	LaneBytes  [Lanes]int    // what may wait to be sent (4 MiB, 16 MiB, 4 MiB)
+	MaxMessage int           // bytes (4 MiB); at most 1 GiB
+	Stall      time.Duration // a write without progress for so long breaks the link (1.5 s)
+	Greet      time.Duration // for dialling, and once more for the greeting (2 s)
+	BackoffMin time.Duration // before the link is tried again (20 ms)
+	BackoffMax time.Duration // the longest of these waits (1 s)
+
+	least, most uint16 // versions; for tests
+}
+
+// The versions of the protocol that this code speaks.
+const (
+	leastVersion = 1
+	mostVersion  = 1
+)
+
+const (
+	maxName = 255
+	maxAddr = 255
+	maxInfo = 4 << 10
+	maxBeat = 4 << 10
+)
+
+func (o *Options) setDefaults() {
+	set := func(field *time.Duration, value time.Duration) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	set(&o.BeatEvery, 200*time.Millisecond)
+	set(&o.Stall, 1500*time.Millisecond)
+	set(&o.Greet, 2*time.Second)
+	set(&o.BackoffMin, 20*time.Millisecond)
+	set(&o.BackoffMax, time.Second)
+	if o.BeatsMissed == 0 {
+		o.BeatsMissed = 4
+	}
+	for lane, bytes := range [Lanes]int{4 << 20, 16 << 20, 4 << 20} {
+		if o.LaneBytes[lane] == 0 {
+			o.LaneBytes[lane] = bytes
+		}
+	}
+	if o.MaxMessage == 0 {
+		o.MaxMessage = 4 << 20
+	}
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.least == 0 {
+		o.least, o.most = leastVersion, mostVersion
+	}
+	invariant.That(o.Node != 0, "peer: a node without an id")
+	invariant.That(o.Handler != nil, "peer: links without a handler")
+	invariant.That(len(o.Info) <= maxInfo, "peer: Options.Info is too long")
+	invariant.That(o.MaxMessage <= 1<<30, "peer: Options.MaxMessage is too large")
+	o.Name, o.Addr = cut(o.Name, maxName), cut(o.Addr, maxAddr)
+}
+
+func cut(s string, n int) string { return s[:min(len(s), n)] }
+
+// beat is the payload of the next heartbeat, behind dst.
+func (o *Options) beat(dst []byte) []byte {
+	if o.Beat == nil {
+		return dst
+	}
+	before := len(dst)
+	dst = o.Beat(dst)
+	if n := len(dst) - before; n < 0 || n > maxBeat {
+		invariant.Failf("peer: a heartbeat of %d bytes", n)
+	}
+	return dst
+}
