@@ -31,8 +31,15 @@ const (
 	KindSnapshot Kind = 2
 	// KindDrop ends a group: when it is stable everything of the group is dead.
 	KindDrop Kind = 3
-	// KindHardState is reserved for replicated groups (term, vote).
+	// KindHardState is what a member of a replicated group has promised (term, vote): the newest one (Meta) is kept beside the
+	// newest snapshot. Index means nothing.
 	KindHardState Kind = 4
+	// KindInstall is a KindSnapshot that came from another member: entries above it are dead, too, with their items. Without
+	// Blocks.
+	KindInstall Kind = 5
+	// KindItems brings items of a state that is being received from another member: they belong to no entry, and live like
+	// others until they are released. Index means nothing.
+	KindItems Kind = 6
 
 	kindLive Kind = 16 // survivors copied by the rewriter
 )
@@ -47,22 +54,28 @@ func (k Kind) String() string {
 		return "drop"
 	case KindHardState:
 		return "hardstate"
+	case KindInstall:
+		return "install"
+	case KindItems:
+		return "items"
 	case kindLive:
 		return "live"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// Record is what a group writes at once. Entries of a group have dense indexes: each is the one before plus one, and an
-// index that steps back replaces what was at or above it.
+// Record is what a group writes at once. Entries of a group have dense indexes: each is the one before plus one. In a
+// replicated group an index may step back, never to the snapshot's or below: the entry then replaces those at and above it.
+// Their items are dead as soon as it is stable, and their ids may come again with other bytes, from this entry on.
 type Record struct {
-	Group  GroupID
-	Kind   Kind
+	Group GroupID
+	Kind  Kind
+	// Term is 0 in a group that is not replicated, and only there. A snapshot's is that of the entry at its index.
 	Term   uint64
 	Index  uint64
 	Time   int64
-	Meta   []byte  // the commands, or the snapshot
-	Blocks []Block // bodies; ids are unique per group for ever, ascending per record, not necessarily dense
+	Meta   []byte  // the commands, the snapshot, or the hard state
+	Blocks []Block // bodies; ids are unique per group for ever but for replaced entries, ascending per record, not necessarily dense
 }
 
 // Batch is what one caller appends at once. It may be used again after Stable was called.
@@ -78,7 +91,7 @@ type Batch struct {
 	p pending
 }
 
-// Replayed is one record as recovery hands it back. Meta belongs to the callee.
+// Replayed is one record as recovery hands it back; an installed snapshot comes as KindSnapshot. Meta belongs to the callee.
 type Replayed struct {
 	Group GroupID
 	Kind  Kind
@@ -162,6 +175,7 @@ type Stats struct {
 	SegmentSize     int64 // size new segments get now
 	// Of the bytes in hot and cold segments: needed by a live item, a snapshot or an entry above it; and the rest.
 	LiveBytes, DeadBytes int64
+	KeptBytes            int64 // of LiveBytes: segments with entries below a snapshot that KeepTail keeps, counted whole
 	Groups, Runs         int
 	LiveItems            int64
 

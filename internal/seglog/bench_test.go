@@ -230,7 +230,7 @@ func BenchmarkEncode(b *testing.B) {
 	b.ReportAllocs()
 	for range b.N {
 		out, n := openFrame(buf[:0], nil)
-		out, _, _ = appendRecord(out, &rec)
+		out, _, _ = appendRecord(out, &rec, 1)
 		sealFrame(out, 0, head{gen: 1, seq: 1, listLen: n, records: 1})
 	}
 	b.ReportMetric(100, "msg/op")

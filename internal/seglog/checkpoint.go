@@ -19,14 +19,16 @@ import (
 //	file    := "HFCK" version u32 | crc u32 | 0 u32 | length u64 | payload      the CRC covers the payload
 //	payload := number, clean u8, cut sequence, cut segment id, cut offset, generation, last hot generation, next segment id
 //	           segments: count { id, kind, generation, size, first, last sequence, end, flags }*
-//	           groups:   count { id, up to, last index, snapshot, tail, runs }*
+//	           groups:   count { id, up to, last index, snapshot, tail, runs, replicated }*
 //	           hits:     count { group, reason }*
 //
-// Numbers are varints. Groups are encoded a few at a time, each as it is at that moment ("up to" says at which sequence), so
+// Version 1 has no replicated part. Numbers are varints. Groups are encoded a few at a time, each as it is at that moment ("up to" says at which sequence), so
 // that nobody waits long for the index: recovery skips, per group, what the group's part already includes.
 const (
 	checkpointMagic = 0x4b434648 // "HFCK"
 	checkpointHead  = 24
+
+	checkpointVersion = 2
 
 	ghostPatience = time.Minute
 
@@ -98,7 +100,7 @@ func (l *Log) encodeGroups(list []*group) (buf []byte, n int) {
 		for _, g := range part {
 			switch {
 			case g.dropped:
-			case g.snap.seg != nil || len(g.tail) > 0 || len(g.runs) > 0:
+			case g.snap.seg != nil || len(g.tail) > 0 || len(g.runs) > 0 || g.repl != nil && g.repl.hard.seg != nil:
 				buf = l.appendGroup(buf, g)
 				n++
 			default:
@@ -134,12 +136,7 @@ func (l *Log) appendGroup(buf []byte, g *group) []byte {
 		buf = u(buf, uint64(g.snap.seg.id))
 		buf = u(u(u(buf, uint64(g.snap.off)), uint64(g.snap.length)), g.snap.index)
 	}
-	buf = u(buf, uint64(len(g.tail)))
-	index := uint64(0)
-	for _, p := range g.tail {
-		buf = u(u(u(u(buf, p.index-index), uint64(p.seg.id)), uint64(p.off)), uint64(p.length))
-		index = p.index
-	}
+	buf = appendPlaces(buf, g.tail)
 	buf = u(buf, uint64(len(g.runs)))
 	for _, r := range g.runs {
 		buf = u(u(u(buf, uint64(r.seg.id)), r.first), r.last-r.first)
@@ -150,6 +147,17 @@ func (l *Log) appendGroup(buf []byte, g *group) []byte {
 		} else {
 			buf = appendEntries(append(buf, 0), r.entries)
 		}
+	}
+	return g.repl.append(buf)
+}
+
+func appendPlaces(buf []byte, list []place) []byte {
+	u := binary.AppendUvarint
+	buf = u(buf, uint64(len(list)))
+	index := uint64(0)
+	for _, p := range list {
+		buf = u(u(u(u(buf, p.index-index), uint64(p.seg.id)), uint64(p.off)), uint64(p.length))
+		index = p.index
 	}
 	return buf
 }
@@ -190,7 +198,7 @@ func (l *Log) encodeCheckpoint(no uint64, clean bool, at cut, gone map[uint32]*s
 	buf = append(u(buf, uint64(groups)), encoded...) // copied and summed up with nobody waiting
 	buf = append(buf, hits...)
 	le.PutUint32(buf, checkpointMagic)
-	le.PutUint32(buf[4:], version)
+	le.PutUint32(buf[4:], checkpointVersion)
 	le.PutUint32(buf[8:], checksum(buf[checkpointHead:]))
 	le.PutUint64(buf[16:], uint64(len(buf)-checkpointHead))
 	return buf
@@ -314,7 +322,8 @@ func parseCheckpoint(p []byte) (*loaded, error) {
 	if len(p) < checkpointHead || le.Uint32(p) != checkpointMagic {
 		return nil, errCheckpoint
 	}
-	if v := le.Uint32(p[4:]); v != version {
+	v := le.Uint32(p[4:])
+	if v < 1 || v > checkpointVersion {
 		return nil, fmt.Errorf("checkpoint: version %d is not known", v)
 	}
 	if n := le.Uint64(p[16:]); n != uint64(len(p)-checkpointHead) || le.Uint32(p[8:]) != checksum(p[checkpointHead:]) {
@@ -337,7 +346,7 @@ func parseCheckpoint(p []byte) (*loaded, error) {
 		c.segs[s.id] = s
 	}
 	for range d.count() {
-		if err := c.parseGroup(d); err != nil {
+		if err := c.parseGroup(d, v); err != nil {
 			return nil, err
 		}
 	}
@@ -350,37 +359,45 @@ func parseCheckpoint(p []byte) (*loaded, error) {
 	return c, nil
 }
 
-func (c *loaded) parseGroup(d *decoder) error {
-	g := &group{id: GroupID(d.u()), place: len(c.list), upTo: d.u(), lastIndex: d.u()}
-	seg := func() *segment {
-		s := c.segs[d.u32()]
-		if s == nil {
-			d.bad = true
-			return &segment{}
-		}
-		return s
+// seg reads the id of a segment.
+func (c *loaded) seg(d *decoder) *segment {
+	s := c.segs[d.u32()]
+	if s == nil {
+		d.bad = true
+		return &segment{}
 	}
-	if len(d.p) > 0 && d.p[0] == 0 {
-		d.p = d.p[1:]
-	} else {
-		g.snap = place{seg: seg(), off: d.u32(), length: d.u32(), index: d.u()}
-		g.snap.seg.snaps++
-		g.snap.seg.liveBytes += int64(g.snap.length)
-	}
+	return s
+}
+
+// places reads places of entries and counts them for their segments.
+func (c *loaded) places(d *decoder) (list []place, bytes int64) {
 	index := uint64(0)
 	for range d.count() {
-		p := place{index: index + d.u(), seg: seg(), off: d.u32(), length: d.u32()}
+		p := place{index: index + d.u(), seg: c.seg(d), off: d.u32(), length: d.u32()}
 		index = p.index
-		g.tail = append(g.tail, p)
-		g.tailBytes += int64(p.length)
+		list = append(list, p)
+		bytes += int64(p.length)
 		p.seg.tails++
 		p.seg.liveBytes += int64(p.length)
 	}
+	return list, bytes
+}
+
+func (c *loaded) parseGroup(d *decoder, version uint32) error {
+	g := &group{id: GroupID(d.u()), place: len(c.list), upTo: d.u(), lastIndex: d.u()}
+	if len(d.p) > 0 && d.p[0] == 0 {
+		d.p = d.p[1:]
+	} else {
+		g.snap = place{seg: c.seg(d), off: d.u32(), length: d.u32(), index: d.u()}
+		g.snap.seg.snaps++
+		g.snap.seg.liveBytes += int64(g.snap.length)
+	}
+	g.tail, g.tailBytes = c.places(d)
 	for range d.count() {
 		if d.bad {
 			return errCheckpoint
 		}
-		r := &run{g: g, seg: seg(), first: d.u(), listed: true}
+		r := &run{g: g, seg: c.seg(d), first: d.u(), listed: true}
 		r.last = r.first + d.u()
 		r.items, r.bytes, r.minItem, r.maxItem = d.u(), int64(d.u()), d.u32(), d.u32()
 		var err error
@@ -405,6 +422,9 @@ func (c *loaded) parseGroup(d *decoder) error {
 		}
 		c.items += int64(r.live.n)
 		g.runs = append(g.runs, r)
+	}
+	if version >= 2 {
+		g.repl = c.parseReplicated(d, len(g.tail))
 	}
 	if d.bad || c.groups[g.id] != nil {
 		return errCheckpoint

@@ -259,7 +259,7 @@ func (l *Log) encode(seg *segment, fresh bool) {
 		rec := r.record()
 		off := base + int64(len(buf))
 		var length, overhead int
-		buf, length, overhead = appendRecord(buf, rec)
+		buf, length, overhead = appendRecord(buf, rec, seq+1)
 		c.at = append(c.at, recordAt{uint32(off), uint32(length), uint32(overhead)})
 		c.nextList = appendList(c.nextList, rec)
 	}
@@ -301,10 +301,17 @@ func (l *Log) publish() {
 // applyWritten enters one record into the index, and says how many items it carried.
 func (l *Log) applyWritten(r *Record, seg *segment, at recordAt) (items int) {
 	g := l.group(r.Group)
+	if r.Term > 0 || r.Kind > KindDrop || r.Index <= g.lastIndex && r.Kind == KindEntry {
+		invariant.That(r.Kind != KindEntry || r.Index > g.snap.index || g.snap.seg == nil, "an entry below its group's snapshot was appended")
+		l.makeWay(g, r.Kind, r.Index)
+	}
 	for i := range r.Blocks {
 		b := &r.Blocks[i]
 		if len(b.Items) == 0 {
 			continue
+		}
+		if g.repl != nil && g.repl.again {
+			l.releaseRange(g, Range{b.First, b.First + uint64(len(b.Items)) - 1})
 		}
 		var bytes int64
 		lo, hi := ^uint32(0), uint32(0)
@@ -318,10 +325,18 @@ func (l *Log) applyWritten(r *Record, seg *segment, at recordAt) (items int) {
 	}
 	p := place{index: r.Index, seg: seg, off: at.off, length: at.overhead}
 	switch r.Kind {
-	case KindEntry, KindHardState:
-		l.applyEntry(g, p)
+	case KindEntry:
+		if l.applyEntry(g, p); g.repl != nil {
+			g.repl.carryBlocks(r.Term, r.Blocks)
+		}
 	case KindSnapshot:
+		invariant.That(g.repl == nil || g.termFits(r.Index, r.Term), "the term of a snapshot is not that of its entry")
 		l.applySnapshot(g, p)
+	case KindInstall:
+		l.applySnapshot(g, p)
+	case KindHardState:
+		l.applyHardState(g, p, l.seq)
+	case KindItems:
 	case KindDrop:
 		l.applyDrop(g)
 		return items

@@ -39,7 +39,15 @@ func look(t *testing.T, fs *vfs.Mem, o Options) (*Log, map[GroupID]string) {
 		t.Fatalf("open: %v", err)
 	}
 	state := map[GroupID]string{}
+	members := map[GroupID]*memberText{}
 	err = l.Replay(func(x Replayed) error {
+		if isMember(x.Group) {
+			if members[x.Group] == nil {
+				members[x.Group] = newMemberText()
+			}
+			members[x.Group].add(x)
+			return nil
+		}
 		if x.Kind == KindSnapshot {
 			state[x.Group] = string(x.Meta)
 			return nil
@@ -64,6 +72,9 @@ func look(t *testing.T, fs *vfs.Mem, o Options) (*Log, map[GroupID]string) {
 	})
 	if err != nil {
 		t.Fatalf("replay: %v", err)
+	}
+	for id, m := range members {
+		state[id] = m.text() + m.bad
 	}
 	return l, state
 }
@@ -133,7 +144,11 @@ func checkFlipped(t *testing.T, w *world, fs *vfs.Mem, seed uint64, name string,
 			quarantined++
 			continue
 		}
-		if want := h.states[h.index]; state[id] != want {
+		want := h.states[h.index]
+		if h.m != nil {
+			want = h.m.text()
+		}
+		if state[id] != want {
 			t.Fatalf("seed %d, %s at %d: group %d is %q, want %q, and not quarantined", seed, name, off, id, state[id], want)
 		}
 		for n, size := range h.live {
@@ -147,7 +162,7 @@ func checkFlipped(t *testing.T, w *world, fs *vfs.Mem, seed uint64, name string,
 				unreadable++
 				continue
 			}
-			if err != nil || !bytes.Equal(got, item(id, n, size)) {
+			if err != nil || !bytes.Equal(got, itemOf(id, n, size)) {
 				t.Fatalf("seed %d, %s at %d: item %d/%d reads %.20q, %v", seed, name, off, id, n, got, err)
 			}
 		}

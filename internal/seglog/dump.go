@@ -88,7 +88,16 @@ func (l *Log) dumpGroups(w io.Writer) {
 		if g.snap.seg != nil {
 			fmt.Fprintf(w, ", snapshot %d in %s", g.snap.index, segmentName(g.snap.seg.id))
 		}
-		fmt.Fprintf(w, ", %d entries above\n", len(g.tail))
+		fmt.Fprintf(w, ", %d entries above", len(g.tail))
+		if r := g.repl; r != nil {
+			if r.hard.seg != nil {
+				fmt.Fprintf(w, ", hard state of frame %d in %s", r.born, segmentName(r.hard.seg.id))
+			}
+			if len(r.kept) > 0 {
+				fmt.Fprintf(w, ", entries from %d on kept", r.kept[0].index)
+			}
+		}
+		fmt.Fprintln(w)
 		for _, r := range g.runs {
 			fmt.Fprintf(w, "  run %d to %d in %s: %d of %d items live\n", r.first, r.last, segmentName(r.seg.id), r.live.n, r.items)
 		}
@@ -96,7 +105,8 @@ func (l *Log) dumpGroups(w io.Writer) {
 }
 
 // DumpGroup calls fn for every whole item of a group, quarantined or not, in the order they lie in the log. Items settled
-// long ago may be among them; an item that lies twice is given once.
+// long ago may be among them; an id that lies twice is given once: a copy in a cold segment, which was agreed on, or the
+// newest.
 func (l *Log) DumpGroup(gid GroupID, fn func(id uint64, item []byte) error) error {
 	l.mu.Lock()
 	var segs []*segment
@@ -110,22 +120,38 @@ func (l *Log) DumpGroup(gid GroupID, fn func(id uint64, item []byte) error) erro
 		}
 		return int(int64(a.gen>>32) - int64(b.gen>>32))
 	})
-	seen := map[uint64]bool{}
+	best := map[uint64]place{}
+	err := eachItem(segs, gid, func(id uint64, at place, _ []byte) error {
+		if old, known := best[id]; !known || old.seg.kind == segmentHot {
+			best[id] = at
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return eachItem(segs, gid, func(id uint64, at place, item []byte) error {
+		if best[id] != at {
+			return nil
+		}
+		return fn(id, item)
+	})
+}
+
+// eachItem calls fn for every whole item of a group in these segments, until it fails.
+func eachItem(segs []*segment, gid GroupID, fn func(id uint64, at place, item []byte) error) error {
 	var failed error
 	for _, s := range segs {
-		err := walk(s.file, s.gen, 0, s.stable, func(_ head, _ int64, rec *record) {
-			if rec.group != gid || failed != nil {
+		err := walk(s.file, s.gen, 0, s.stable, func(_ head, off int64, rec *record) {
+			if rec.group != gid {
 				return
 			}
 			k := 0
 			for i := range rec.numBlocks() {
 				first, n := rec.block(i)
 				for j := range n {
-					if id := first + uint64(j); !seen[id] {
-						seen[id] = true
-						if err := fn(id, rec.item(k+j)); err != nil && failed == nil {
-							failed = err
-						}
+					if failed == nil {
+						failed = fn(first+uint64(j), place{seg: s, off: uint32(off)}, rec.item(k+j))
 					}
 				}
 				k += n

@@ -39,13 +39,15 @@ import (
 //	 +--------+--------+--+--+---+--------+-----------------+-----------------+
 //	 | length | CRC    |k |v |hl | blocks | group           | term            |
 //	 +--------+--------+--+--+---+--------+-----------------+-----------------+
-//	 | index           | time             | meta   | items  | reserved, 0     |
+//	 | index           | time             | meta   | items  | born            |
 //	 |                 |                  | length |        |                 |
 //	 +-----------------+------------------+--------+--------+-----------------+
 //	  32                40                 48       52       56               64
 //
 //	length     is without the padding; CRC covers everything from byte 8 to length
 //	k, v, hl   kind, version of the layout, length of the head (so that a later version can make it longer)
+//	born       of snapshots and hard states: the sequence of the frame that held it first, which tells the copies in cold
+//	           segments apart; 0 in other records, and in snapshots older than this field
 //	blocks     { first id u64, number of items u32, 0 u32 }*
 //	item ends  { end of the item, counted from the first item's start, u32 }*
 //
@@ -75,6 +77,7 @@ const (
 	listHardState = 2
 	listSnapshot  = 4
 	listDrop      = 8
+	listItems     = 16
 
 	listEntryMax = 10 + 10 + 1
 )
@@ -198,6 +201,10 @@ func appendList(list []byte, r *Record) []byte {
 		what = listSnapshot
 	case KindDrop:
 		what = listDrop
+	case KindInstall: // it replaces entries, so its loss is never made good
+		what = listSnapshot | listEntry
+	case KindItems:
+		what = listItems
 	}
 	list = binary.AppendUvarint(list, uint64(r.Group))
 	list = binary.AppendUvarint(list, r.Index)
@@ -237,9 +244,9 @@ func recordSize(r *Record) (size, items int) {
 	return size + 4*items, items
 }
 
-// appendRecord encodes a record at the end of buf, which is aligned to 8, and pads it. Its length and overhead (what is not
-// item bytes) come back.
-func appendRecord(buf []byte, r *Record) (out []byte, length, overhead int) {
+// appendRecord encodes a record at the end of buf, which is aligned to 8, and pads it; seq is that of its frame. Its length and
+// overhead (what is not item bytes) come back.
+func appendRecord(buf []byte, r *Record, seq uint64) (out []byte, length, overhead int) {
 	start := len(buf)
 	size, items := recordSize(r)
 	if end := start + align8(size); end > cap(buf) {
@@ -259,7 +266,10 @@ func appendRecord(buf []byte, r *Record) (out []byte, length, overhead int) {
 	le.PutUint64(p[40:], uint64(r.Time))
 	le.PutUint32(p[48:], uint32(len(r.Meta)))
 	le.PutUint32(p[52:], uint32(items))
-	le.PutUint64(p[56:], 0)
+	if r.Kind != KindSnapshot && r.Kind != KindInstall && r.Kind != KindHardState {
+		seq = 0
+	}
+	le.PutUint64(p[56:], seq)
 	blocks := p[recordHead:]
 	ends := blocks[len(r.Blocks)*blockSize:]
 	meta := ends[items*4:]
@@ -289,6 +299,7 @@ type record struct {
 	group       GroupID
 	term, index uint64
 	time        int64
+	born        uint64
 	length      int // without padding
 	meta        []byte
 	blocks      []byte // blockSize each
@@ -329,7 +340,7 @@ func parseRecord(p []byte) (r record, err error) {
 	}
 	r = record{
 		kind: Kind(p[8]), group: GroupID(le.Uint64(p[16:])),
-		term: le.Uint64(p[24:]), index: le.Uint64(p[32:]), time: int64(le.Uint64(p[40:])), length: size,
+		term: le.Uint64(p[24:]), index: le.Uint64(p[32:]), time: int64(le.Uint64(p[40:])), born: le.Uint64(p[56:]), length: size,
 	}
 	p = p[hlen:]
 	r.blocks, p = p[:nb*blockSize], p[nb*blockSize:]
@@ -409,6 +420,9 @@ func (r *record) ids() []Range {
 	}
 	return out
 }
+
+// snapshot tells whether the record is a snapshot, be it the group's own or an installed one.
+func (r *record) snapshot() bool { return r.kind == KindSnapshot || r.kind == KindInstall }
 
 // overhead is what of the record is not item bytes.
 func (r *record) overhead() int { return r.length - len(r.items) }

@@ -10,7 +10,7 @@ import (
 func FuzzRecord(f *testing.F) {
 	for _, r := range []Record{entryRecord(1, 2, 3, 4, 50), snapshotRecord(9, 8), {Group: 1, Kind: KindEntry, Blocks: []Block{
 		{First: 5, Items: [][]byte{nil, {1}}}, {First: 90}, {First: 100, Items: [][]byte{{1, 2}}}}}} {
-		p, _, _ := appendRecord(nil, &r)
+		p, _, _ := appendRecord(nil, &r, 0)
 		f.Add(p, false)
 		f.Add(p, true)
 	}
@@ -44,7 +44,7 @@ func FuzzRecord(f *testing.F) {
 
 func FuzzFrameHead(f *testing.F) {
 	buf, n := openFrame(nil, appendList(nil, &Record{Group: 3, Kind: KindEntry, Index: 77}))
-	buf, _, _ = appendRecord(buf, &Record{Group: 3, Kind: KindEntry, Index: 78})
+	buf, _, _ = appendRecord(buf, &Record{Group: 3, Kind: KindEntry, Index: 78}, 2)
 	buf = sealFrame(buf, 0, head{gen: 1, seq: 2, kind: frameData, listLen: n, records: 1})
 	f.Add(buf, false)
 	f.Add(buf, true)
@@ -127,7 +127,7 @@ func FuzzCheckpoint(f *testing.F) {
 		if fix && len(p) >= checkpointHead {
 			p = bytes.Clone(p)
 			le.PutUint32(p, checkpointMagic)
-			le.PutUint32(p[4:], version)
+			le.PutUint32(p[4:], checkpointVersion)
 			le.PutUint32(p[8:], checksum(p[checkpointHead:]))
 			le.PutUint64(p[16:], uint64(len(p)-checkpointHead))
 		}

@@ -12,6 +12,8 @@ type group struct {
 	tail      []place // stable entries above it, oldest first
 	tailBytes int64
 
+	repl *replicated // nil in a group that is not
+
 	runs []*run // with live items, by first id
 	open []*run // in the active hot segment
 	cold []*run // in the active cold segment
@@ -26,7 +28,7 @@ type group struct {
 	ghostAt int64 // when it was first seen to have nothing at all
 
 	// Recovery.
-	upTo    uint64 // the state includes all frames up to this sequence
+	upTo    uint64 // the checkpoint's part includes all frames up to this sequence
 	lastSeq uint64 // frame of the newest record met while scanning
 }
 

@@ -24,16 +24,9 @@ func (l *Log) forgetGroup(g *group) {
 	g.dropped = true
 }
 
-// applyEntry notes a stable entry or hard state.
+// applyEntry notes a stable entry above the group's snapshot; what it replaces is gone already (makeWay).
 func (l *Log) applyEntry(g *group, p place) {
-	for n := len(g.tail); n > 0 && g.tail[n-1].index >= p.index; n-- { // a replaced suffix
-		l.untail(g, g.tail[n-1])
-		g.tail = g.tail[:n-1]
-	}
 	g.lastIndex = p.index
-	if g.snap.seg != nil && p.index <= g.snap.index {
-		return
-	}
 	g.tail = append(g.tail, p)
 	g.tailBytes += int64(p.length)
 	p.seg.tails++
@@ -55,7 +48,11 @@ func (l *Log) applySnapshot(g *group, p place) {
 	l.answered(g)
 	n := 0
 	for n < len(g.tail) && g.tail[n].index <= p.index {
-		l.untail(g, g.tail[n])
+		if g.repl != nil && g.repl.keep > 0 && g.tail[n].index > g.repl.keep {
+			l.keepEntry(g, g.tail[n])
+		} else {
+			l.untail(g, g.tail[n])
+		}
 		n++
 	}
 	if n > 0 {
@@ -64,16 +61,25 @@ func (l *Log) applySnapshot(g *group, p place) {
 			g.tail = nil
 		}
 	}
+	if g.repl != nil {
+		g.repl.uncarry(n)
+		if k := g.repl.kept; len(k) > 0 && k[len(k)-1].index < p.index { // what followed it was never here
+			l.unkeep(g, p.index)
+		}
+	}
 	g.lastIndex = max(g.lastIndex, p.index)
 }
 
 // moveSnapshot makes p the place of the group's snapshot.
-func (l *Log) moveSnapshot(g *group, p place) {
-	if old := g.snap; old.seg != nil {
+func (l *Log) moveSnapshot(g *group, p place) { l.movePlace(&g.snap, p) }
+
+// movePlace makes p the place of a snapshot or hard state.
+func (l *Log) movePlace(at *place, p place) {
+	if old := *at; old.seg != nil {
 		old.seg.snaps--
 		old.seg.liveBytes -= int64(old.length)
 	}
-	g.snap = p
+	*at = p
 	if p.seg != nil {
 		p.seg.snaps++
 		p.seg.liveBytes += int64(p.length)
@@ -87,6 +93,11 @@ func (l *Log) applyDrop(g *group) {
 		l.untail(g, p)
 	}
 	g.tail = nil
+	if g.repl != nil {
+		l.movePlace(&g.repl.hard, place{})
+		l.unkeep(g, ^uint64(0))
+		g.repl = nil
+	}
 	for _, r := range g.runs {
 		l.removeLive(r, 0, ^uint64(0))
 	}

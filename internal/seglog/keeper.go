@@ -188,7 +188,7 @@ func (l *Log) makeRoom(err error, now int64) bool {
 func (l *Log) spaceState() (total, live, aim, limit int64) {
 	for _, s := range l.segs {
 		total += s.size
-		if s.stuck {
+		if s.stuck || s.kept > 0 {
 			live += s.size
 		} else {
 			live += s.liveBytes

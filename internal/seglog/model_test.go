@@ -20,6 +20,9 @@ type world struct {
 	groups map[GroupID]*host
 	lastID GroupID
 	pins   []pin
+	// pending are records of a member on their way into one batch.
+	pending []Record
+	then    func() // when they are stable
 	// wasClean is what the log said of the stop before the last start.
 	wasClean bool
 	log      []string // what happened, for a failure
@@ -36,12 +39,12 @@ type host struct {
 	states  map[uint64]string // by index, canonical
 	dropped bool              // a drop was appended
 	dropAck bool
+	m       *member // of a replicated group; states, acked and next say nothing then
 }
 
 type pin struct {
-	ref Ref
-	g   GroupID
-	id  uint64
+	ref  Ref
+	want []byte
 }
 
 func newWorld(t testing.TB, seed uint64) *world {
@@ -49,7 +52,12 @@ func newWorld(t testing.TB, seed uint64) *world {
 	w := &world{rig: newRig(t), rng: rand.New(rand.NewPCG(seed, 99)), groups: map[GroupID]*host{}}
 	w.o.Events.NeedSnapshot = func(gs []GroupID) {
 		for _, g := range gs {
-			if h := w.groups[g]; h != nil && !h.dropped {
+			switch h := w.groups[g]; {
+			case h == nil || h.dropped:
+			case h.m != nil && len(w.pending) == 0:
+				w.memberSnapshot(h)
+				w.recordDone(h)
+			case h.m == nil:
 				w.snapshot(h)
 			}
 		}
@@ -168,17 +176,28 @@ func (w *world) newHost() *host {
 	return h
 }
 
+// begin makes a host and lets it write something.
+func (w *world) begin() {
+	if h := w.newHost(); isMember(h.id) {
+		w.newMember(h)
+	} else {
+		w.put(h)
+	}
+}
+
 // step does one random thing.
 func (w *world) step() {
 	hosts := slices.Sorted(maps.Keys(w.groups))
 	hosts = slices.DeleteFunc(hosts, func(g GroupID) bool { return w.groups[g].dropped })
 	if len(hosts) < 3 {
-		w.put(w.newHost())
+		w.begin()
 		return
 	}
 	h := w.groups[hosts[w.rng.IntN(len(hosts))]]
 	ids := slices.Sorted(maps.Keys(h.live))
 	switch n := w.rng.IntN(100); {
+	case n < 68 && h.m != nil:
+		w.memberStep(h)
 	case n < 35:
 		w.put(h)
 	case n < 55 && len(ids) > 0: // oldest first
@@ -193,8 +212,11 @@ func (w *world) step() {
 		w.append(true, func() { h.dropAck = true }, Record{Group: h.id, Kind: KindDrop, Index: h.index})
 	case n < 72 && len(ids) > 0:
 		id := ids[w.rng.IntN(len(ids))]
+		if h.m != nil && h.m.acked != h.m.appended {
+			return // what lies under an id may not be what will
+		}
 		if ref, ok := w.l.Pin(h.id, id); ok {
-			w.pins = append(w.pins, pin{ref, h.id, id})
+			w.pins = append(w.pins, pin{ref, itemOf(h.id, id, h.live[id])})
 		}
 	case n < 76 && len(w.pins) > 0:
 		w.checkPin()
@@ -228,7 +250,7 @@ func (w *world) checkIndex() {
 	}
 	perSegment := int64(0)
 	for _, s := range w.l.segs {
-		items, snaps, tails := uint64(0), 0, 0
+		items, snaps, tails, kept := uint64(0), 0, 0, 0
 		for _, r := range s.runs {
 			items += r.live.n
 		}
@@ -236,18 +258,37 @@ func (w *world) checkIndex() {
 			if g.snap.seg == s {
 				snaps++
 			}
+			if r := g.repl; r != nil {
+				if r.hard.seg == s {
+					snaps++
+				}
+				for _, p := range r.kept {
+					if p.seg == s {
+						tails++
+						kept++
+					}
+				}
+				carried := 0
+				for _, e := range r.tail {
+					carried += int(e.ranges)
+				}
+				if len(r.tail) != len(g.tail) || carried != len(r.carried) {
+					w.failf("group %d: %d entries, %d of them known, %d of %d ranges", g.id, len(g.tail), len(r.tail), carried, len(r.carried))
+				}
+			}
 			for _, p := range g.tail {
 				if p.seg == s {
 					tails++
 				}
 			}
 		}
-		if items != s.items || snaps != s.snaps || tails != s.tails {
-			w.failf("%s counts %d items, %d snapshots, %d entries; it has %d, %d, %d", segmentName(s.id), s.items, s.snaps, s.tails, items, snaps, tails)
+		if items != s.items || snaps != s.snaps || tails != s.tails || kept != s.kept {
+			w.failf("%s counts %d items, %d snapshots, %d entries, %d kept; it has %d, %d, %d, %d", segmentName(s.id),
+				s.items, s.snaps, s.tails, s.kept, items, snaps, tails, kept)
 		}
 		perSegment += int64(items)
 	}
-	if perSegment != want {
+	if perSegment != want && !w.l.in.waiting() {
 		w.failf("segments hold %d live items, the hosts have %d", perSegment, want)
 	}
 }
@@ -260,8 +301,8 @@ func (w *world) checkPin() {
 	if w.fs.Crashed() {
 		return
 	}
-	if err != nil || !bytes.HasPrefix(got, []byte(fmt.Sprintf("%d/%d.", p.g, p.id))) {
-		w.failf("pinned item %d/%d: %.20q, %v", p.g, p.id, got, err)
+	if err != nil || !bytes.Equal(got, p.want) {
+		w.failf("pinned item: %.20q, %v; want %.20q", got, err, p.want)
 	}
 	p.ref.Unpin()
 }
@@ -269,7 +310,7 @@ func (w *world) checkPin() {
 // recover opens the disk as it is now and compares with what the hosts were told.
 func (w *world) recover(clean bool) {
 	w.t.Helper()
-	w.pins = nil
+	w.pins, w.pending, w.then = nil, nil, nil
 	w.note("recover")
 	if err := w.open(); err != nil {
 		w.failf("open: %v", err)
@@ -279,7 +320,15 @@ func (w *world) recover(clean bool) {
 	}
 	found := map[GroupID]uint64{}
 	state := map[GroupID]string{}
+	members := map[GroupID]*memberText{}
 	err := w.l.Replay(func(x Replayed) error {
+		if isMember(x.Group) {
+			if members[x.Group] == nil {
+				members[x.Group] = newMemberText()
+			}
+			members[x.Group].add(x)
+			return nil
+		}
 		if x.Kind == KindSnapshot {
 			found[x.Group], state[x.Group] = x.Index, string(x.Meta)
 			return nil
@@ -318,7 +367,7 @@ func (w *world) recover(clean bool) {
 		}
 	}
 	w.wasClean = w.l.Clean()
-	w.compare(found, state)
+	w.compare(found, state, members)
 	w.l.begin()
 	w.interleave()
 }
@@ -334,7 +383,9 @@ func (w *world) interleave() {
 		for range w.rng.IntN(4) {
 			if h := w.groups[w.lastID-GroupID(w.rng.IntN(4))]; h != nil && !h.dropped {
 				ids := slices.Sorted(maps.Keys(h.live))
-				if w.rng.IntN(2) == 0 {
+				if h.m != nil {
+					w.memberStep(h)
+				} else if w.rng.IntN(2) == 0 {
 					w.put(h)
 				} else {
 					w.del(h, slices.DeleteFunc(ids, func(uint64) bool { return w.rng.IntN(2) > 0 }))
@@ -348,9 +399,12 @@ func (w *world) interleave() {
 	}
 }
 
-func (w *world) compare(found map[GroupID]uint64, state map[GroupID]string) {
+func (w *world) compare(found map[GroupID]uint64, state map[GroupID]string, members map[GroupID]*memberText) {
 	w.t.Helper()
 	total := int64(0)
+	for id := range members {
+		found[id] = 0
+	}
 	for id := range found {
 		if w.groups[id] == nil {
 			w.failf("group %d came from nowhere", id)
@@ -367,19 +421,25 @@ func (w *world) compare(found map[GroupID]uint64, state map[GroupID]string) {
 			continue
 		}
 		if !known {
-			if h.acked > 0 && !h.dropped {
+			if (h.acked > 0 || h.m != nil && h.m.acked > 0) && !h.dropped {
 				w.failf("group %d is gone, %d was acknowledged", id, h.acked)
 			}
 			delete(w.groups, id)
 			continue
 		}
-		if index < h.acked || index > h.index {
-			w.failf("group %d: recovered to %d, acknowledged %d, appended %d", id, index, h.acked, h.index)
+		var next uint64
+		var live map[uint64]int
+		if h.m != nil {
+			live = w.compareMember(h, members[id])
+		} else {
+			if index < h.acked || index > h.index {
+				w.failf("group %d: recovered to %d, acknowledged %d, appended %d", id, index, h.acked, h.index)
+			}
+			if state[id] != h.states[index] {
+				w.failf("group %d at %d: state %q, want %q", id, index, state[id], h.states[index])
+			}
+			next, live = parseState(state[id])
 		}
-		if state[id] != h.states[index] {
-			w.failf("group %d at %d: state %q, want %q", id, index, state[id], h.states[index])
-		}
-		next, live := parseState(state[id])
 		var ranges []Range
 		for _, n := range slices.Sorted(maps.Keys(live)) {
 			ranges = append(ranges, Range{n, n})
@@ -389,11 +449,15 @@ func (w *world) compare(found map[GroupID]uint64, state map[GroupID]string) {
 		}
 		for n, size := range live {
 			got, err := w.read(id, n)
-			if err != nil || !bytes.Equal(got, item(id, n, size)) {
+			if err != nil || !bytes.Equal(got, itemOf(id, n, size)) {
 				w.failf("group %d item %d after recovery: %.20q, %v", id, n, got, err)
 			}
 		}
 		total += int64(len(live))
+		if h.m != nil {
+			w.readBack(w.groups[id])
+			continue
+		}
 		w.groups[id] = &host{id: id, index: index, acked: index, base: index, next: next, live: live, states: map[uint64]string{index: state[id]}}
 	}
 	if got := w.l.Stats().LiveItems; got != total {

@@ -11,9 +11,10 @@ import (
 
 // Ref is a pinned item: its segment is kept until Unpin, even when the item is released meanwhile.
 type Ref struct {
-	l  *Log
-	r  *run
-	id uint64
+	l     *Log
+	r     *run
+	id    uint64
+	again bool // another record of the segment may have held the id before
 }
 
 // PinRange finds a live, stable item, first, and keeps its segment. It says for how many of first..last that one Ref is good
@@ -30,7 +31,7 @@ func (l *Log) PinRange(gid GroupID, first, last uint64) (ref Ref, n uint64) {
 		return Ref{}, 0
 	}
 	r.seg.pins++
-	return Ref{l, r, first}, r.live.dense(first, last)
+	return Ref{l, r, first, g.repl != nil && g.repl.again}, r.live.dense(first, last)
 }
 
 // At is the same Ref for a neighbour that PinRange found with it.
@@ -40,31 +41,37 @@ func (ref Ref) At(id uint64) Ref {
 }
 
 // Unpin lets go of the segment. Exactly once per PinRange.
-func (ref Ref) Unpin() {
-	l := ref.l
+func (ref Ref) Unpin() { ref.l.unpin(ref.r.seg) }
+
+func (l *Log) unpin(s *segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ref.r.seg.pins--
-	invariant.That(ref.r.seg.pins >= 0, "a segment was unpinned more often than pinned")
-	if ref.r.seg.pins == 0 && ref.r.seg.state == segDead {
+	s.pins--
+	invariant.That(s.pins >= 0, "a segment was unpinned more often than pinned")
+	if s.pins == 0 && s.state == segDead {
 		kick(l.keepKick)
 	}
 }
 
-// CorruptError says that an item cannot be read because its bytes are damaged. Its group is quarantined from then on.
+// CorruptError says that an item, or an entry, cannot be read because its bytes are damaged. Its group is quarantined from then
+// on.
 type CorruptError struct {
 	Group GroupID
-	ID    uint64
+	ID    uint64 // of the item
+	Index uint64 // of the entry; 0 if it is an item
 	Err   error
 }
 
 func (e *CorruptError) Error() string {
+	if e.Index > 0 {
+		return fmt.Sprintf("entry %d of group %d: %v", e.Index, e.Group, e.Err)
+	}
 	return fmt.Sprintf("item %d of group %d: %v", e.ID, e.Group, e.Err)
 }
 
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// Reader is one goroutine's way to read items: it keeps the record of the last read whole, and what was read ahead.
+// Reader is one goroutine's way to read items and entries: it keeps the record of the last item whole, and what was read ahead.
 type Reader struct {
 	l       *Log
 	seg     *segment // of rec
@@ -73,20 +80,28 @@ type Reader struct {
 	w       window
 	run     *run // of entries
 	entries []entry
+	back    window // for ReadEntry
 }
 
 // NewReader returns a Reader for one goroutine.
-func (l *Log) NewReader() *Reader { return &Reader{l: l, w: window{reuse: true}} }
+func (l *Log) NewReader() *Reader {
+	return &Reader{l: l, w: window{reuse: true}, back: window{reuse: true}}
+}
 
 // Read returns the item. The bytes are valid until the next Read.
 func (r *Reader) Read(ref Ref) ([]byte, error) {
-	if r.seg == ref.r.seg && r.rec.group == ref.r.g.id {
+	if r.seg == ref.r.seg && r.rec.group == ref.r.g.id && !ref.again {
 		if item, ok := r.rec.find(ref.id); ok {
 			return item, nil
 		}
 	}
 	e, err := r.locate(ref)
 	if err == nil {
+		if r.seg == ref.r.seg && r.off == e.off {
+			if item, ok := r.rec.find(ref.id); ok {
+				return item, nil
+			}
+		}
 		var item []byte
 		item, err = r.load(ref, e.off)
 		if err != nil && r.w.read == 0 {
@@ -103,7 +118,7 @@ func (r *Reader) Read(ref Ref) ([]byte, error) {
 		return nil, err
 	}
 	r.l.hitWhileRunning(ref.r.g.id, fmt.Sprintf("item %d in %s: %v", ref.id, segmentName(ref.r.seg.id), err))
-	return nil, &CorruptError{ref.r.g.id, ref.id, err}
+	return nil, &CorruptError{Group: ref.r.g.id, ID: ref.id, Err: err}
 }
 
 // locate finds the entry that holds the item.
@@ -127,6 +142,13 @@ func (r *Reader) locate(ref Ref) (entry, error) {
 // load makes the record at off the current one and returns the item.
 func (r *Reader) load(ref Ref, off uint32) ([]byte, error) {
 	r.seg = nil
+	if ref.again { // nor may an older record with the same id be taken for it that lay there before
+		r.l.mu.Lock()
+		r.w.limit = ref.r.seg.stable
+		r.l.mu.Unlock()
+	} else {
+		r.w.limit = 0
+	}
 	_, rec, err := r.w.record(ref.r.seg, off)
 	if r.w.read > 0 {
 		r.l.stats.reads.Add(1)
@@ -151,6 +173,9 @@ type window struct {
 	reuse bool // records die with the next call; otherwise every stretch gets a buffer of its own
 	ahead int  // how much the next read takes
 	read  int  // bytes the last call read
+	// limit, if not 0, is where what is stable ends: nothing beyond it is read ahead.
+	limit   int64
+	bounded bool // buf was read so
 }
 
 const (
@@ -183,7 +208,7 @@ func (w *window) record(s *segment, off uint32) ([]byte, record, error) {
 
 // at is what the window holds from off on.
 func (w *window) at(s *segment, off int64) []byte {
-	if s != w.seg || off < w.off || off >= w.off+int64(len(w.buf)) {
+	if s != w.seg || off < w.off || off >= w.off+int64(len(w.buf)) || w.limit > 0 && !w.bounded {
 		return nil
 	}
 	return w.buf[off-w.off:]
@@ -198,10 +223,14 @@ func (w *window) fill(s *segment, off int64, need int) error {
 	}
 	w.seg = nil
 	need = max(need, recordHead)
-	if off+int64(need) > s.size {
+	end := s.size
+	if w.limit > 0 {
+		end = w.limit
+	}
+	if off+int64(need) > end {
 		return errors.New("record: longer than its segment")
 	}
-	n := int(min(int64(max(w.ahead, need)), s.size-off))
+	n := int(min(int64(max(w.ahead, need)), end-off))
 	if !w.reuse || cap(w.buf) < n {
 		w.buf = make([]byte, max(n, min(2*n, readAheadMax)))
 	}
@@ -215,6 +244,6 @@ func (w *window) fill(s *segment, off int64, need int) error {
 		}
 		return err
 	}
-	w.seg, w.off = s, off
+	w.seg, w.off, w.bounded = s, off, w.limit > 0
 	return nil
 }

@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"holdfast/internal/vfs"
@@ -143,15 +144,10 @@ func (rc *recovery) lost(s *segment, f *fileOnDisk) {
 		if gone {
 			g.snap = place{}
 		}
-		keptTail := g.tail[:0]
-		for _, p := range g.tail {
-			if p.seg == s {
-				gone = true
-			} else {
-				keptTail = append(keptTail, p)
-			}
+		if g.repl != nil && g.repl.hard.seg == s {
+			g.repl.hard, gone = place{}, true
 		}
-		g.tail = keptTail
+		gone = g.loseEntries(s) || gone
 		keptRuns := g.runs[:0]
 		for _, r := range g.runs {
 			if r.seg == s {
@@ -182,7 +178,7 @@ func (rc *recovery) lost(s *segment, f *fileOnDisk) {
 // fromFiles is for a log without a usable checkpoint: everything is scanned.
 func (rc *recovery) fromFiles() {
 	rc.sc.full = true
-	rc.sc.dropped = map[GroupID]bool{}
+	rc.sc.dropped = map[GroupID]uint64{}
 	for _, f := range rc.sorted() {
 		if !f.ok {
 			rc.probe(f)
@@ -249,9 +245,7 @@ func (rc *recovery) scanChain() error {
 		prevGen = s.gen
 	}
 	l.lastGen = prevGen
-	for _, f := range rc.cold {
-		rc.takeCold(f)
-	}
+	rc.takeCold()
 	l.seq = sc.expect - 1
 	l.com.written = l.seq
 	l.com.list = sc.list
@@ -270,36 +264,84 @@ func (rc *recovery) scanOne(s *segment, off int64, limit uint64) error {
 	return nil
 }
 
-// takeCold enters all survivors of a cold segment, where there is no checkpoint that knows them. A group whose end lay in a
+// takeCold enters all survivors in cold segments, where there is no checkpoint that knows them. A group whose end lay in a
 // segment used again comes back with them: better so than that one is lost whose state lies here alone.
-func (rc *recovery) takeCold(f *fileOnDisk) {
-	l := rc.l
-	s := &segment{
-		id: f.id, file: f.file, size: f.size, state: segSealed, kind: segmentCold,
-		gen: f.head.gen, firstSeq: f.head.seq, lastSeq: f.head.seq,
+//
+// In between entries are given up that come back in the same way: they were replaced by others, of a higher term, which lay in a
+// segment used again when a snapshot was above them. If there were others above the snapshot, they would have replaced them here.
+func (rc *recovery) takeCold() {
+	var segs []*segment
+	for _, f := range rc.cold {
+		s := &segment{
+			id: f.id, file: f.file, size: f.size, state: segSealed, kind: segmentCold,
+			gen: f.head.gen, firstSeq: f.head.seq, lastSeq: f.head.seq,
+		}
+		rc.l.segs[s.id] = s
+		segs = append(segs, s)
 	}
-	l.segs[s.id] = s
-	err := walk(f.file, s.gen, 0, f.size, func(h head, off int64, rec *record) {
+	for _, s := range segs {
+		rc.walkCold(s, rc.takeColdState)
+	}
+	for _, g := range rc.l.list { // no cold item is to die with what was replaced long ago
+		if r := g.repl; r != nil && len(r.tail) > 0 && r.tail[0].term < r.snapTerm {
+			rc.l.replaceFrom(g, 0, 0)
+			g.lastIndex = g.snap.index
+		}
+	}
+	for _, s := range segs {
+		rc.walkCold(s, rc.takeColdItems)
+	}
+}
+
+func (rc *recovery) walkCold(s *segment, take func(s *segment, off uint32, rec *record)) {
+	err := walk(s.file, s.gen, 0, s.size, func(h head, off int64, rec *record) {
 		s.end = h.bytes() + int64(h.off)
 		s.stable, s.lastSeq = s.end, max(s.lastSeq, h.seq)
-		if rc.sc.dropped[rec.group] {
-			return
-		}
-		g := l.group(rec.group) // of an idle group nothing else may be left
-		if rec.kind == KindSnapshot {
-			l.applySnapshot(g, place{rec.index, s, uint32(off), uint32(rec.overhead())})
-			return
-		}
-		for _, ids := range rec.ids() {
-			l.releaseRange(g, ids)
-		}
-		l.addRecordItems(g, s, &g.cold, uint32(off), rec)
+		take(s, uint32(off), rec)
 	})
 	if err != nil {
-		l.log.Error("cold segment cannot be read", "segment", segmentName(s.id), "error", err)
+		rc.l.log.Error("cold segment cannot be read", "segment", segmentName(s.id), "error", err)
 	}
 	s.end = max(s.end, pageSize)
 	s.stable = max(s.stable, pageSize)
+}
+
+// takeColdState enters a snapshot or hard state, unless the group ended after it was written: it may have begun anew.
+func (rc *recovery) takeColdState(s *segment, off uint32, rec *record) {
+	l := rc.l
+	if end, ended := rc.sc.dropped[rec.group]; !rec.snapshot() && rec.kind != KindHardState || ended && rec.born <= end {
+		return
+	}
+	rc.sc.expect = max(rc.sc.expect, rec.born+1) // nothing else may be left of so high a sequence
+	g := l.group(rec.group)                      // nor of an idle group
+	p := place{rec.index, s, off, uint32(rec.overhead())}
+	if rec.term > 0 {
+		g.replicate()
+	}
+	if rec.kind == KindHardState {
+		l.applyHardState(g, p, rec.born)
+	} else if l.applySnapshot(g, p); g.repl != nil && g.snap == p {
+		g.repl.snapTerm = rec.term
+	}
+}
+
+// takeColdItems enters items. What was moved is valid, and older than nothing that differs: it was agreed on.
+func (rc *recovery) takeColdItems(s *segment, off uint32, rec *record) {
+	l := rc.l
+	if rec.kind != kindLive {
+		return
+	}
+	g := l.groups[rec.group]
+	if _, ended := rc.sc.dropped[rec.group]; g == nil && ended {
+		return
+	}
+	if g == nil {
+		g = l.group(rec.group)
+	}
+	for _, ids := range rec.ids() {
+		l.releaseRange(g, ids)
+	}
+	l.addRecordItems(g, s, &g.cold, off, rec)
 }
 
 // judge decides which groups are hit by what was lost.
@@ -314,11 +356,24 @@ func (rc *recovery) judge() {
 	}
 	if sc.blind > 0 {
 		for _, g := range slices.Clone(l.list) {
-			if g.lastSeq <= sc.blind {
+			switch {
+			case g.upTo >= sc.blind: // the checkpoint has it all
+			case g.lastSeq <= sc.blind:
 				sc.hit(g.id, "it has no later record and may have lost some")
+			case g.repl != nil: // no gap would show a vote, or an entry that replaced another
+				sc.hit(g.id, "it may have lost some")
 			}
 		}
 		l.unknown = fmt.Sprintf("frames up to %d are damaged and their groups are not known", sc.blind)
+	}
+	for _, id := range slices.Sorted(maps.Keys(sc.lost)) {
+		lost, g := sc.lost[id], l.groups[id]
+		switch {
+		case lost.snap > 0 && (g == nil || g.lastIndex < lost.snap):
+			sc.hitFor(id, fmt.Sprintf("%ssnapshot %d is lost", lost.reason, lost.snap))
+		case lost.hard > 0 && (g == nil || g.repl == nil || g.repl.born < lost.hard):
+			sc.hitFor(id, lost.reason+"its hard state is lost")
+		}
 	}
 	if sc.full {
 		rc.judgeWithoutCheckpoint()
@@ -328,19 +383,28 @@ func (rc *recovery) judge() {
 	}
 }
 
-// judgeWithoutCheckpoint looks for gaps: what was lost lies before segments used again, or in them.
+// judgeWithoutCheckpoint looks for gaps: what was lost lies before segments used again, or in them. Terms that go back say
+// the same.
 func (rc *recovery) judgeWithoutCheckpoint() {
+	again := rc.sc.skipped || len(rc.cold) > 0 // segments were used again
 	for _, g := range rc.l.list {
 		next := g.snap.index + 1
-		for _, p := range g.tail {
+		for i, p := range g.tail {
 			if p.index > next {
 				rc.sc.hit(g.id, fmt.Sprintf("entries %d to %d are lost", next, p.index-1))
 				break
 			}
 			next = p.index + 1
+			if g.repl != nil && i > 0 && g.repl.tail[i].term < g.repl.tail[i-1].term {
+				rc.sc.hit(g.id, fmt.Sprintf("entry %d was replaced", p.index))
+				break
+			}
 		}
-		if g.snap.seg == nil && len(g.tail) == 0 {
+		switch {
+		case g.snap.seg == nil && len(g.tail) == 0 && (g.repl == nil || again):
 			rc.sc.hit(g.id, "it has items but no state")
+		case g.repl != nil && again && g.repl.hard.seg == nil:
+			rc.sc.hit(g.id, "its hard state is lost")
 		}
 	}
 }

@@ -9,8 +9,9 @@ import (
 func (rc *recovery) loadPlaces() error {
 	l := rc.l
 	type want struct {
-		p place
-		g *group
+		p    place
+		g    *group
+		kind Kind
 	}
 	var wants []want
 	for _, g := range l.list {
@@ -18,11 +19,14 @@ func (rc *recovery) loadPlaces() error {
 			continue
 		}
 		if g.snap.seg != nil && !rc.sc.got.has(g.snap) {
-			wants = append(wants, want{g.snap, g})
+			wants = append(wants, want{g.snap, g, KindSnapshot})
+		}
+		if g.repl != nil && g.repl.hard.seg != nil && !rc.sc.got.has(g.repl.hard) {
+			wants = append(wants, want{g.repl.hard, g, KindHardState})
 		}
 		for _, p := range g.tail {
 			if !rc.sc.got.has(p) {
-				wants = append(wants, want{p, g})
+				wants = append(wants, want{p, g, KindEntry})
 			}
 		}
 	}
@@ -35,8 +39,8 @@ func (rc *recovery) loadPlaces() error {
 	w := window{reuse: true}
 	for _, x := range wants {
 		_, rec, err := w.record(x.p.seg, x.p.off)
-		if err == nil && (rec.group != x.g.id || rec.index != x.p.index) {
-			err = fmt.Errorf("another record where entry %d was", x.p.index)
+		if err == nil && (rec.group != x.g.id || rec.index != x.p.index || rec.kind != x.kind && !(x.kind == KindSnapshot && rec.snapshot())) {
+			err = fmt.Errorf("another record where %v %d was", x.kind, x.p.index)
 		}
 		if err != nil {
 			if l.setHit(x.g.id, fmt.Sprintf("%s: %v", segmentName(x.p.seg.id), err)) {
@@ -50,7 +54,7 @@ func (rc *recovery) loadPlaces() error {
 	return nil
 }
 
-// Replay hands back, group by group in order of id, the newest snapshot and then the entries after it in log order.
+// Replay hands back, group by group in order of id, the newest snapshot, the newest hard state and then the entries after it.
 // Quarantined groups are left out. It may be called once, before Start.
 func (l *Log) Replay(fn func(Replayed) error) error {
 	groups := slices.Clone(l.list)
@@ -66,6 +70,11 @@ func (l *Log) Replay(fn func(Replayed) error) error {
 		}
 		if g.snap.seg != nil {
 			if err := fn(l.recovered.get(g.snap)); err != nil {
+				return err
+			}
+		}
+		if g.repl != nil && g.repl.hard.seg != nil {
+			if err := fn(l.recovered.get(g.repl.hard)); err != nil {
 				return err
 			}
 		}

@@ -11,8 +11,9 @@ import (
 )
 
 // Rewriting: survivors of a mostly dead segment are copied, group by group, into the cold segment, so that the file comes
-// back. Only what is stable and snapshotted is ever moved: items (immutable, each valid wherever it lies) and the newest
-// snapshots; entries above a snapshot never are, their group is asked for a snapshot instead. The index turns to the copies
+// back. Only what is stable and snapshotted is ever moved: items (immutable, each valid wherever it lies), the newest
+// snapshots and hard states; entries never are: above a snapshot their group is asked for one instead, and those kept below it
+// make their segment wait. The index turns to the copies
 // when they are durable; the old segment goes when a durable checkpoint no longer names it. A crash in between leaves copies
 // nobody knows of, and the checkpoint still names the originals.
 
@@ -29,12 +30,21 @@ type coldWriter struct {
 	spent int64  // bytes copied since
 }
 
-// movedRecord is one record of the frame being built: items of a run, or a group's snapshot.
+// movedRecord is one record of the frame being built: items of a run, or a group's snapshot or hard state.
 type movedRecord struct {
-	r    *run   // items; nil for a snapshot
-	g    *group // snapshot
-	from place  // snapshot
-	raw  []byte // snapshot: the record as it was
+	r    *run   // items; nil for the others
+	g    *group // of the others
+	hard bool   // the hard state
+	from place  // where it was
+	raw  []byte // the record as it was
+}
+
+// at is where the group says that the snapshot or hard state is. Log.mu is held.
+func (m *movedRecord) at() *place {
+	if m.hard {
+		return &m.g.repl.hard
+	}
+	return &m.g.snap
 }
 
 // rewriteRate is how many bytes a second are copied when there is no hurry.
@@ -77,7 +87,7 @@ func (l *Log) chooseVictim(now int64) (victim *segment, ask []GroupID) {
 		if s.stuck && s.tails == 0 && s.pins == 0 {
 			s.stuck = false
 		}
-		if s.state != segSealed || s.stuck || s.empty() || 2*s.liveBytes >= s.size || !s.footer && !s.tablesStay {
+		if s.state != segSealed || s.stuck || s.kept > 0 || s.empty() || 2*s.liveBytes >= s.size || !s.footer && !s.tablesStay {
 			continue
 		}
 		if s.tails > 0 {
@@ -141,6 +151,9 @@ func (l *Log) rewrite(victim *segment) error {
 			if g.snap.seg == victim {
 				snaps = append(snaps, movedRecord{g: g, from: g.snap})
 			}
+			if g.repl != nil && g.repl.hard.seg == victim {
+				snaps = append(snaps, movedRecord{g: g, from: g.repl.hard, hard: true})
+			}
 		}
 	}
 	l.letGo(held)
@@ -167,18 +180,22 @@ func (l *Log) rewrite(victim *segment) error {
 	return errAsked
 }
 
-// moveSnapshotRecord puts a copy of a snapshot record into the cold frame. A damaged one is no loss as long as its group runs:
-// it is asked for another, and only one that does not answer is quarantined.
+// moveSnapshotRecord puts a copy of a snapshot or hard state into the cold frame. A damaged snapshot is no loss as long as its
+// group runs: it is asked for another, and only one that does not answer is quarantined.
 func (l *Log) moveSnapshotRecord(m movedRecord) error {
 	raw, rec, err := new(window).record(m.from.seg, m.from.off)
-	if err == nil && (rec.group != m.g.id || rec.kind != KindSnapshot) {
-		err = fmt.Errorf("another record where a snapshot was")
+	if err == nil && (rec.group != m.g.id || rec.snapshot() == m.hard || rec.kind == KindEntry) {
+		err = fmt.Errorf("another record where it was")
 	}
 	if err != nil {
-		if l.askAnew(m, err) {
-			return errAsked
+		what := "hard state"
+		if !m.hard {
+			what = "snapshot"
+			if l.askAnew(m, err) {
+				return errAsked
+			}
 		}
-		l.unreadable(m.from.seg, m.g.id, fmt.Errorf("snapshot: %w", err))
+		l.unreadable(m.from.seg, m.g.id, fmt.Errorf("%s: %w", what, err))
 		return nil
 	}
 	m.raw = raw
@@ -377,7 +394,7 @@ func (l *Log) encodeCold(seg *segment) ([]byte, []recordAt) {
 			continue
 		}
 		var length, overhead int
-		buf, length, overhead = appendRecord(buf, &c.recs[i])
+		buf, length, overhead = appendRecord(buf, &c.recs[i], 0)
 		at[i] = recordAt{off, uint32(length), uint32(overhead)}
 	}
 	buf = sealFrame(buf, 0, head{
@@ -400,8 +417,8 @@ func (l *Log) turnToCopies(seg *segment, buf []byte, at []recordAt) {
 	c.spent += int64(len(buf))
 	for i, m := range c.moved {
 		if m.raw != nil {
-			if m.g.snap == m.from && !m.g.dropped {
-				l.moveSnapshot(m.g, place{m.from.index, seg, at[i].off, m.from.length})
+			if !m.g.dropped && *m.at() == m.from {
+				l.movePlace(m.at(), place{m.from.index, seg, at[i].off, m.from.length})
 			}
 			continue
 		}

@@ -1,7 +1,9 @@
 package seglog
 
 import (
+	"bytes"
 	"cmp"
+	"container/heap"
 	"fmt"
 	"io"
 	"slices"
@@ -160,23 +162,50 @@ func (l *Log) rebuildTable(r *run) ([]entry, error) {
 	return entries, err
 }
 
-// untangled sorts entries found in any order, as when runs of a segment reach into each other, and leaves each id in one.
+// untangled sorts entries found in any order, as when runs of a segment reach into each other, and leaves each id in one: the
+// one farthest back, for where an id came again the older item is dead.
 func untangled(entries []entry) []entry {
-	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.first, b.first) })
-	out := entries[:0]
-	end := uint64(0)
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.first, b.first) })
+	edges := make([]uint64, 0, 2*len(entries))
 	for _, e := range entries {
-		if len(out) > 0 && e.first < end {
-			twice := end - e.first
-			if twice >= uint64(e.count) {
-				continue
-			}
-			e.first, e.count = end, e.count-uint32(twice)
+		edges = append(edges, e.first, e.first+uint64(e.count))
+	}
+	slices.Sort(edges)
+	edges = slices.Compact(edges)
+	var out []entry
+	var open farthest // entries that begin at or before the edge
+	for i, at := range edges {
+		for len(entries) > 0 && entries[0].first == at {
+			heap.Push(&open, entries[0])
+			entries = entries[1:]
 		}
-		end = e.first + uint64(e.count)
-		out = append(out, e)
+		for len(open) > 0 && open[0].first+uint64(open[0].count) <= at {
+			heap.Pop(&open)
+		}
+		if len(open) == 0 {
+			continue
+		}
+		n, off := uint32(edges[i+1]-at), open[0].off
+		if k := len(out); k > 0 && out[k-1].off == off && out[k-1].first+uint64(out[k-1].count) == at {
+			out[k-1].count += n
+		} else {
+			out = append(out, entry{at, n, off})
+		}
 	}
 	return out
+}
+
+// farthest is a heap of entries, that of the farthest record on top.
+type farthest []entry
+
+func (f farthest) Len() int           { return len(f) }
+func (f farthest) Less(i, j int) bool { return f[i].off > f[j].off }
+func (f farthest) Swap(i, j int)      { f[i], f[j] = f[j], f[i] }
+func (f *farthest) Push(x any)        { *f = append(*f, x.(entry)) }
+func (f *farthest) Pop() any {
+	e := (*f)[len(*f)-1]
+	*f = (*f)[:len(*f)-1]
+	return e
 }
 
 // hole is frames that were durable and cannot be read: first..last.
@@ -194,12 +223,24 @@ type scanner struct {
 	holes  []hole
 	blind  uint64 // groups without a record after this sequence may have lost some
 	check  bool   // the next list tells what the hole before it held
+	whole  int    // how many records of the last frame of that hole are whole
 	list   []byte // groups of the last frame with records
 	got    replayStore
+	lost   map[GroupID]*lostRecords
 
-	skipped bool             // with full: segments before this place were used again, and groups may lack entries
-	dropped map[GroupID]bool // with full: groups that ended
+	skipped bool               // with full: segments before this place were used again, and groups may lack entries
+	dropped map[GroupID]uint64 // with full: groups that ended, and the sequence at which they did
 }
+
+// lostRecords is what of a group was in frames that are lost and may be made good by later records.
+type lostRecords struct {
+	hard   uint64 // a hard state, in the frame with this sequence
+	snap   uint64 // a snapshot with this index
+	reason string // where it was
+}
+
+// unknownList is the list of a frame of which nothing is known: it cannot be read, and so keeps the verdict for the next start.
+var unknownList = bytes.Repeat([]byte{0xff}, 16)
 
 // scan reads a segment from off on. limit is the last sequence that counts in it, as the next segment says; 0 if there is
 // none. Behind the last frame that counts the segment is cut.
@@ -269,30 +310,49 @@ func (sc *scanner) accept(s *segment, off int64, h head, body []byte) {
 func (sc *scanner) salvage(s *segment, r *frameReader, off int64, h head) {
 	body, _ := r.body(off, h)
 	start := off + headSize + int64(h.listLen)
-	eachRecord(body, func(at int, rec *record) { sc.apply(s, h.seq, uint32(start+int64(at)), rec) })
+	whole := 0
+	eachRecord(body, func(at int, rec *record) {
+		sc.apply(s, h.seq, uint32(start+int64(at)), rec)
+		whole++
+	})
 	sc.hole(s, h.seq, h.seq)
+	sc.whole = whole
 }
 
 // hole notes lost frames. The frame that follows lists the groups of the last of them; the lists of the others are lost.
 func (sc *scanner) hole(s *segment, first, last uint64) {
 	sc.holes = append(sc.holes, hole{s.id, first, last})
 	sc.expect = last + 1
-	sc.check = true
+	sc.check, sc.whole = true, 0
+	sc.list = append(sc.list[:0], unknownList...)
 	if last > first {
 		sc.blind = max(sc.blind, last)
 	}
 }
 
-// checkList compares what is known of groups with what the frame before is said to have held.
+// checkList learns from the list of a frame what the lost one before it held. Of a damaged frame the first records are whole.
 func (sc *scanner) checkList(list []byte) {
 	if !sc.check {
 		return
 	}
 	sc.check = false
+	sc.list = append(sc.list[:0], list...)
+	seq := sc.holes[len(sc.holes)-1].last
+	n := 0
 	err := eachListed(list, func(id GroupID, index uint64, what byte) {
-		g := sc.l.groups[id]
-		if what&(listEntry|listHardState) != 0 && (g == nil || g.lastIndex < index) {
+		n++
+		if g := sc.l.groups[id]; n <= sc.whole || g != nil && g.upTo >= seq { // what a checkpoint names is read when it is needed
+			return
+		}
+		switch {
+		case what&listEntry != 0:
 			sc.hit(id, fmt.Sprintf("entry %d is lost", index))
+		case what&listItems != 0:
+			sc.hit(id, "items are lost")
+		case what&listHardState != 0:
+			sc.lose(id).hard = seq
+		case what&listSnapshot != 0:
+			sc.lose(id).snap = index
 		}
 	})
 	if err != nil {
@@ -300,22 +360,46 @@ func (sc *scanner) checkList(list []byte) {
 	}
 }
 
-func (sc *scanner) hit(id GroupID, reason string) {
-	if n := len(sc.holes); n > 0 {
-		h := sc.holes[n-1]
-		reason = fmt.Sprintf("%s: frames %d to %d are damaged: %s", segmentName(h.seg), h.first, h.last, reason)
-	}
+func (sc *scanner) hit(id GroupID, reason string) { sc.hitFor(id, sc.where()+reason) }
+
+func (sc *scanner) hitFor(id GroupID, reason string) {
 	sc.l.group(id)
 	sc.l.setHit(id, reason)
+}
+
+// where names the last hole.
+func (sc *scanner) where() string {
+	n := len(sc.holes)
+	if n == 0 {
+		return ""
+	}
+	h := sc.holes[n-1]
+	return fmt.Sprintf("%s: frames %d to %d are damaged: ", segmentName(h.seg), h.first, h.last)
+}
+
+// lose notes that something of a group was in the last hole.
+func (sc *scanner) lose(id GroupID) *lostRecords {
+	if sc.lost == nil {
+		sc.lost = map[GroupID]*lostRecords{}
+	}
+	if sc.lost[id] == nil {
+		sc.lost[id] = &lostRecords{}
+	}
+	sc.lost[id].reason = sc.where()
+	return sc.lost[id]
 }
 
 // apply enters one record.
 func (sc *scanner) apply(s *segment, seq uint64, off uint32, rec *record) {
 	l := sc.l
-	if sc.full && rec.kind == KindDrop {
-		sc.dropped[rec.group] = true
+	if rec.kind == KindDrop {
+		delete(sc.lost, rec.group)
+		if sc.full {
+			sc.dropped[rec.group] = seq
+		}
 	}
 	g := l.groups[rec.group]
+	fresh := g == nil
 	if g != nil {
 		g.lastSeq = seq
 		if seq <= g.upTo {
@@ -334,19 +418,38 @@ func (sc *scanner) apply(s *segment, seq uint64, off uint32, rec *record) {
 		switch {
 		case rec.kind == KindEntry && rec.index > next:
 			sc.hit(rec.group, fmt.Sprintf("entries %d to %d are lost", next, rec.index-1))
-		case rec.kind == KindSnapshot && rec.index >= next: // it has their effect, but not their items
+		case rec.kind == KindSnapshot && rec.index >= next && !(fresh && rec.term > 0 && sc.blind == 0): // it has their effect, but not their items
 			sc.hit(rec.group, fmt.Sprintf("entries %d to %d are lost", next, rec.index))
 		}
 	}
-	l.addRecordItems(g, s, &g.open, off, rec)
 	p := place{index: rec.index, seg: s, off: off, length: uint32(rec.overhead())}
-	switch rec.kind {
-	case KindEntry, KindHardState:
-		l.applyEntry(g, p)
-		if n := len(g.tail); n > 0 && g.tail[n-1] == p {
-			sc.keep(p, rec)
+	old := rec.kind == KindEntry && g.snap.seg != nil && rec.index <= g.snap.index
+	if (rec.term > 0 || rec.kind > KindDrop || rec.index <= g.lastIndex && rec.kind == KindEntry) && !old {
+		sc.forgetReplaced(g, rec)
+		l.makeWay(g, rec.kind, rec.index)
+	}
+	if g.repl != nil && (g.repl.again || sc.full) {
+		for _, ids := range rec.ids() {
+			l.releaseRange(g, ids)
 		}
-	case KindSnapshot:
+	}
+	l.addRecordItems(g, s, &g.open, off, rec)
+	switch rec.kind {
+	case KindEntry:
+		if old {
+			return
+		}
+		if l.applyEntry(g, p); g.repl != nil {
+			g.repl.carryRanges(rec.term, rec.ids())
+		}
+		sc.keep(p, rec)
+	case KindHardState:
+		if g.repl.hard.seg != nil {
+			sc.got.drop(g.repl.hard)
+		}
+		l.applyHardState(g, p, rec.born)
+		sc.keep(p, rec)
+	case KindSnapshot, KindInstall:
 		if g.snap.seg != nil {
 			sc.got.drop(g.snap)
 		}
@@ -358,9 +461,27 @@ func (sc *scanner) apply(s *segment, seq uint64, off uint32, rec *record) {
 		l.applySnapshot(g, p)
 		if g.snap == p {
 			sc.keep(p, rec)
+			if g.repl != nil {
+				g.repl.snapTerm = rec.term
+			}
 		}
 	case KindDrop:
 		l.applyDrop(g)
+	}
+}
+
+// forgetReplaced drops what a record replaces from what Replay hands back.
+func (sc *scanner) forgetReplaced(g *group, rec *record) {
+	from := rec.index
+	switch rec.kind {
+	case KindEntry:
+	case KindInstall:
+		from = 0
+	default:
+		return
+	}
+	for n := len(g.tail); n > 0 && g.tail[n-1].index >= from; n-- {
+		sc.got.drop(g.tail[n-1])
 	}
 }
 
@@ -407,8 +528,12 @@ func (s *replayStore) has(p place) bool {
 func (s *replayStore) get(p place) Replayed { return s.recs[s.at[p.key()]] }
 
 func replayedOf(rec *record) Replayed {
+	kind := rec.kind
+	if kind == KindInstall {
+		kind = KindSnapshot
+	}
 	return Replayed{
-		Group: rec.group, Kind: rec.kind, Term: rec.term, Index: rec.index, Time: rec.time,
+		Group: rec.group, Kind: kind, Term: rec.term, Index: rec.index, Time: rec.time,
 		Meta: append([]byte(nil), rec.meta...), IDs: rec.ids(),
 	}
 }

@@ -39,8 +39,9 @@ type segment struct {
 	// What needs this segment.
 	items      uint64 // live items
 	liveBytes  int64  // estimated bytes of them, plus snapshots and tail entries
-	snaps      int    // newest snapshots of groups
-	tails      int    // entries above their group's snapshot
+	snaps      int    // newest snapshots and hard states of groups
+	tails      int    // entries above their group's snapshot, and kept ones
+	kept       int    // entries at or below it that somebody wants to read (KeepTail)
 	pins       int    // readers
 	runs       []*run // all runs written here, dead ones too while the segment lives
 	list       []byte // groups of the last frame, for the footer of a hot segment

@@ -39,8 +39,13 @@ func (l *Log) Stats() Stats {
 			s.Hot++
 		}
 		s.DiskBytes += seg.size
-		s.LiveBytes += seg.liveBytes
-		s.DeadBytes += seg.size - seg.liveBytes
+		live := seg.liveBytes
+		if seg.kept > 0 {
+			live = seg.size
+			s.KeptBytes += seg.size
+		}
+		s.LiveBytes += live
+		s.DeadBytes += seg.size - live
 		s.Runs += len(seg.runs)
 	}
 	for _, seg := range l.kee.dead {
