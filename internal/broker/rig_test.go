@@ -63,7 +63,7 @@ func newRig(t testing.TB) *rig {
 		}
 	})
 	r := &rig{Broker: b, t: t, groups: groups}
-	started := r.must(catalog.NewIncarnation("test"))
+	started := r.must(catalog.NewIncarnation(1))
 	r.must(catalog.Bootstrap(catalog.Defaults{
 		VHost: vhost, User: catalog.User{Name: guest}, Configure: ".*", Write: ".*", Read: ".*",
 	}))

@@ -38,7 +38,7 @@ func (t *txn) declareExchange(d *ExchangeDecl) *amqperr.Error {
 		User:       d.User,
 	}
 	if !d.Durable {
-		x.Incarnation = d.Conn.Incarnation()
+		x.Incarnation, x.Born = d.Conn.Incarnation(), t.lastIncarnation
 	}
 	t.addExchange(t.ownVHost(t.VHost(d.VHost)), x)
 	t.res.Exchange, t.res.Created = x, true

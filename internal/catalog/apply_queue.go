@@ -5,7 +5,7 @@ import (
 	"holdfast/internal/routing"
 )
 
-func (t *txn) declareQueue(d *QueueDecl) *amqperr.Error {
+func (t *txn) declareQueue(d *QueueDecl, rules int) *amqperr.Error {
 	q, err := t.DeclaredQueue(d)
 	if err != nil {
 		return err
@@ -17,16 +17,14 @@ func (t *txn) declareQueue(d *QueueDecl) *amqperr.Error {
 	if d.Name == "" {
 		return amqperr.InvalidName(amqperr.Queue, d.VHost, d.Name, "it is empty")
 	}
-	typ, err := checkArguments(d)
+	typ, err := checkArguments(d, rules)
 	if err != nil {
 		return err
 	}
 	if !t.alive(d.Conn.Incarnation()) {
 		return staleIncarnation("queue", d.VHost, d.Name)
 	}
-	t.lastQueue++
 	q = &Queue{
-		ID:         t.lastQueue,
 		VHost:      d.VHost,
 		Name:       d.Name,
 		Type:       typ,
@@ -40,11 +38,44 @@ func (t *txn) declareQueue(d *QueueDecl) *amqperr.Error {
 	if d.Exclusive {
 		q.Owner = d.Conn
 	}
-	if !q.Durable {
-		q.Incarnation = d.Conn.Incarnation()
+	if err := t.place(q, d, rules); err != nil {
+		return err
 	}
+	t.lastQueue++
+	q.ID = t.lastQueue
 	t.putQueue(t.ownVHost(t.VHost(d.VHost)), q)
 	t.res.Queue, t.res.Created = q, true
+	return nil
+}
+
+// place says where a new queue lives, and, if it is not durable, with which start of that node.
+func (t *txn) place(q *Queue, d *QueueDecl, rules int) *amqperr.Error {
+	if q.Type == Quorum {
+		if err := t.checkMembers(d.Members); err != nil {
+			return err
+		}
+		q.Members = d.Members
+		return nil
+	}
+	inc := d.Conn.Incarnation()
+	home := t.NodeOf(inc)
+	if d.Home != 0 && !d.Exclusive {
+		if home = t.Node(d.Home); home == nil {
+			return noNode(d.Home)
+		}
+		if inc = home.Incarnation; inc == 0 && !q.Durable {
+			return staleIncarnation("queue", d.VHost, d.Name)
+		}
+	}
+	switch {
+	case home != nil:
+		q.Home = home.ID
+	case rules < 2:
+		q.Home = t.onlyNode(inc)
+	}
+	if !q.Durable {
+		q.Incarnation = inc
+	}
 	return nil
 }
 
@@ -55,6 +86,7 @@ func (t *txn) putQueue(vh *VHost, q *Queue) {
 	if !q.Durable {
 		t.mortalQueues = t.mortalQueues.Set(t.edit, q.ownerKey(), q)
 	}
+	t.enter(q)
 }
 
 // forgetQueue takes a queue out of the maps that are not the vhost's.
@@ -63,6 +95,7 @@ func (t *txn) forgetQueue(q *Queue) {
 	if !q.Durable {
 		t.mortalQueues = t.mortalQueues.Delete(t.edit, q.ownerKey())
 	}
+	t.strike(q)
 	t.res.Removed.Queues = append(t.res.Removed.Queues, q)
 }
 

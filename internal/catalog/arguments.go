@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -15,6 +16,11 @@ import (
 const (
 	argQueueType = "x-queue-type"
 	argAlternate = "alternate-exchange"
+
+	argGroupSize     = "x-quorum-initial-group-size"
+	argTargetSize    = "x-quorum-target-group-size"
+	argLeaderLocator = "x-queue-leader-locator"
+	argMasterLocator = "x-queue-master-locator"
 )
 
 type argument struct {
@@ -48,14 +54,54 @@ var arguments = []argument{
 	{"x-delayed-retry-min", "q", nil, nil},
 	{"x-delayed-retry-max", "q", nil, nil},
 	{argQueueType, "cqs", nil, always},
-	{"x-quorum-initial-group-size", "q", checkPositive, nil},
+	{argGroupSize, "q", checkPositive, always},
 	{"x-max-age", "s", checkAge, nil},
 	{"x-stream-max-segment-size-bytes", "s", checkCount, nil},
 	{"x-stream-filter-size-bytes", "s", checkCount, nil},
 	{"x-initial-cluster-size", "s", checkPositive, nil},
-	{"x-queue-master-locator", "c", nil, always},
-	{"x-queue-leader-locator", "cqs", oneOf("client-local", "balanced", "random", "least-leaders"), always},
+	{argMasterLocator, "c", nil, always},
+	{argLeaderLocator, "cqs", oneOf("client-local", "balanced", "random", "least-leaders", minMasters), always},
 	{"x-member-placement-tag", "q", checkTag, nil},
+}
+
+// minMasters is a leader locator that the first rules did not know.
+const minMasters = "min-masters"
+
+// RabbitMQ reads x-quorum-target-group-size and has it in no list: on other types it means nothing, and a later declare
+// may say something else. So it is not among the arguments; only its value is looked at.
+
+// TypeOf returns the type of queue that arguments ask for, as far as it is one; whatever else they say, a declare is
+// refused.
+func TypeOf(args wire.Table) QueueType {
+	t, _ := queueType(&QueueDecl{Args: args})
+	return t
+}
+
+// GroupSize returns how many members a new quorum queue shall have, def if the arguments do not say.
+func GroupSize(args wire.Table, def int) int { return sizeOf(args, argGroupSize, def) }
+
+// TargetSize returns how many members a quorum queue shall grow to when nodes join, def if its arguments do not say.
+func TargetSize(args wire.Table, def int) int { return sizeOf(args, argTargetSize, def) }
+
+func sizeOf(args wire.Table, name string, def int) int {
+	v, ok := args.Get(name)
+	if !ok || checkPositive(v, args) != "" {
+		return def
+	}
+	n, _ := v.Int()
+	return int(min(n, math.MaxInt32))
+}
+
+// Balanced reports whether the arguments ask for a leader, or a home, where there are fewest; if not, it is the node
+// where the queue is declared. Every name but client-local means balanced, as in RabbitMQ.
+func Balanced(args wire.Table) bool {
+	for _, name := range []string{argLeaderLocator, argMasterLocator} {
+		if v, ok := args.Get(name); ok {
+			s, _ := v.Str()
+			return slices.Contains([]string{"balanced", "random", "least-leaders", minMasters}, s)
+		}
+	}
+	return false
 }
 
 func always(wire.Value) bool { return true }
@@ -86,7 +132,10 @@ func queueType(d *QueueDecl) (QueueType, *amqperr.Error) {
 
 // checkArguments decides whether a queue that does not exist may be created as asked. The order is RabbitMQ's: values,
 // arguments of other types of queue, properties the type does not allow. What this broker cannot do comes last.
-func checkArguments(d *QueueDecl) (QueueType, *amqperr.Error) {
+//
+// A change of what is possible gets a new version of the rules (declareRules): what was refused when a command was
+// written is refused whenever it is read.
+func checkArguments(d *QueueDecl, rules int) (QueueType, *amqperr.Error) {
 	t, err := queueType(d)
 	if err != nil {
 		return "", err
@@ -101,6 +150,14 @@ func checkArguments(d *QueueDecl) (QueueType, *amqperr.Error) {
 			}
 		}
 	}
+	if problem := checkSince(d.Args, rules); problem != "" {
+		return "", amqperr.InvalidArg(amqperr.Queue, d.VHost, d.Name, argLeaderLocator, problem)
+	}
+	if v, ok := d.Args.Get(argTargetSize); ok && t == Quorum {
+		if problem := checkPositive(v, d.Args); problem != "" {
+			return "", amqperr.InvalidArg(amqperr.Queue, d.VHost, d.Name, argTargetSize, problem)
+		}
+	}
 	for name := range d.Args.All() {
 		if a := findArgument(name); a != nil && !a.takenBy(t) {
 			return "", amqperr.ArgNotForType(d.VHost, d.Name, name, string(t))
@@ -109,7 +166,7 @@ func checkArguments(d *QueueDecl) (QueueType, *amqperr.Error) {
 	if err := checkProperties(d, t); err != nil {
 		return "", err
 	}
-	if t != Classic {
+	if t == Stream || t == Quorum && len(d.Members) == 0 {
 		return "", amqperr.UnsupportedQueueType(d.VHost, d.Name, string(t))
 	}
 	for name, v := range d.Args.All() {
@@ -118,6 +175,18 @@ func checkArguments(d *QueueDecl) (QueueType, *amqperr.Error) {
 		}
 	}
 	return t, nil
+}
+
+// checkSince returns what is wrong with a leader locator by rules older than the present ones.
+func checkSince(args wire.Table, rules int) string {
+	if rules >= 2 {
+		return ""
+	}
+	v, _ := args.Get(argLeaderLocator)
+	if s, ok := v.Str(); ok && s == minMasters {
+		return fmt.Sprintf("'%s' is unknown", s)
+	}
+	return ""
 }
 
 // checkProperties refuses what replicated queues cannot be.

@@ -2,7 +2,10 @@ package catalog
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
+
+	"holdfast/internal/wire"
 )
 
 // benchMachine returns a machine with n durable queues q0, q1, ... each bound once to the direct exchange "x" and to the
@@ -10,7 +13,7 @@ import (
 func benchMachine(n int) *Machine {
 	m := New()
 	m.Apply(1, 1, Bootstrap(Defaults{VHost: "/"}))
-	m.Apply(1, 1, NewIncarnation("node"))
+	m.Apply(1, 1, NewIncarnation(NodeIDOf("node")))
 	m.Apply(1, 1, DeclareExchange(ExchangeDecl{VHost: "/", Name: "x", Type: "direct", Durable: true}))
 	m.Apply(1, 1, DeclareExchange(ExchangeDecl{VHost: "/", Name: "t", Type: "topic", Durable: true}))
 	for i := range n {
@@ -171,4 +174,41 @@ func BenchmarkSnapshot(b *testing.B) {
 			}
 		}
 	})
+}
+
+// What a queue costs in memory, and how much more one with three members does.
+func BenchmarkQueueBytes(b *testing.B) {
+	const n = 50_000
+	quorum := wire.NewTable(map[string]any{"x-queue-type": "quorum"})
+	classic := wire.NewTable(map[string]any{"x-queue-type": "classic"})
+	for _, c := range []struct {
+		name    string
+		args    wire.Table
+		members []Member
+	}{{"classic", classic, nil}, {"quorum", quorum, []Member{{1, 1}, {2, 2}, {3, 3}}}} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				m := New()
+				m.Apply(1, 1, Bootstrap(Defaults{VHost: "/"}))
+				for id := range uint64(3) {
+					m.Apply(1, 1, AddNode(Node{ID: id + 1, Name: fmt.Sprint(id)}))
+					m.Apply(1, 1, NewIncarnation(id+1))
+				}
+				heap := func() uint64 {
+					var s runtime.MemStats
+					runtime.GC()
+					runtime.ReadMemStats(&s)
+					return s.HeapAlloc
+				}
+				before := heap()
+				for i := range n {
+					m.Apply(1, 1, DeclareQueue(QueueDecl{
+						VHost: "/", Name: fmt.Sprintf("q%d", i), Durable: true, Args: c.args, Members: c.members, Conn: MakeConnID(1, 1),
+					}))
+				}
+				b.ReportMetric(float64(heap()-before)/n, "B/queue")
+				runtime.KeepAlive(m)
+			}
+		})
+	}
 }

@@ -70,6 +70,18 @@ func (e *encoder) binding(b *Binding) {
 	e.bytes(b.Args)
 }
 
+func (e *encoder) member(m Member) {
+	e.uint(m.ID)
+	e.uint(m.Node)
+}
+
+func (e *encoder) members(list []Member) {
+	e.uint(uint64(len(list)))
+	for _, m := range list {
+		e.member(m)
+	}
+}
+
 // decoder reads what encoder wrote. After the first bad field every read gives a zero value and err is set. Nothing it
 // returns borrows from its input.
 type decoder struct {
@@ -166,6 +178,20 @@ func (d *decoder) binding() Binding {
 		d.fail()
 	}
 	return b
+}
+
+func (d *decoder) member() Member { return Member{ID: d.uint(), Node: d.uint()} }
+
+func (d *decoder) members() []Member {
+	n := d.count(2)
+	if n == 0 {
+		return nil
+	}
+	list := make([]Member, 0, n)
+	for range n {
+		list = append(list, d.member())
+	}
+	return list
 }
 
 // done reports what went wrong, left-over bytes included.

@@ -10,8 +10,15 @@ type QueueDecl struct {
 	AutoDelete  bool
 	Exclusive   bool
 	Args        wire.Table
-	Conn        ConnID // who asks: owner of an exclusive queue; its incarnation is that of a non-durable queue
+	Conn        ConnID // who asks: owner of an exclusive queue
 	User        string
+
+	// Home is where a queue with one copy shall live, if it comes to be; 0: on the node of Conn. An exclusive queue lives
+	// with its owner whatever stands here. A non-durable queue dies with the present start of its home.
+	Home uint64
+	// Members are where the copies of a quorum queue shall live, the one to lead at first in front. Without any, a quorum
+	// queue is refused as a type that is not there.
+	Members []Member
 }
 
 // ExchangeDecl is a request to declare an exchange.
@@ -59,7 +66,24 @@ const (
 	cmdDeleteUser
 	cmdSetPermissions
 	cmdClearPermissions
+	cmdDeclarePlacedQueue
+	cmdStartNode
+	cmdAddNode
+	cmdRemoveNode
+	cmdSetDrained
+	cmdNodeGone
+	cmdAddMember
+	cmdRemoveMember
+	cmdSetMembers
 )
+
+// Two kinds are read and no longer written: cmdNewIncarnation, which knows a node by a string (see [NodeIDOf]), and
+// cmdDeclareQueue, which has neither home nor members. They do what they did when they were written, to the last refusal:
+// a queue's id is the number of declares that succeeded before it.
+
+// declareRules is the version of the rules by which a declare decides what is possible: see checkArguments. A declare
+// carries the version of whoever proposed it, so that an old log gives the queues it gave.
+const declareRules = 2
 
 func begin(k commandKind, size int) *encoder {
 	e := &encoder{b: make([]byte, 0, size+16)}
@@ -80,23 +104,91 @@ func Bootstrap(d Defaults) []byte {
 }
 
 // NewIncarnation returns the command by which a node announces its start. Result.Incarnation is its number,
-// Result.Removed the non-durable and exclusive things of the node's former incarnation.
-func NewIncarnation(node string) []byte {
-	e := begin(cmdNewIncarnation, len(node))
-	e.string(node)
+// Result.Removed the non-durable and exclusive things of the node's former incarnation. A node that is not in the cluster
+// is refused (404); but as long as no node was ever added, whoever starts is the only one, and has all that others had.
+func NewIncarnation(node uint64) []byte {
+	e := begin(cmdStartNode, 8)
+	e.uint(node)
+	return e.b
+}
+
+// AddNode returns the command that adds a node to the cluster, or gives one that is there another name, address or vote;
+// Result.Created, Result.Node. Of n it takes ID, Name, Addr and Voter. A name that another node has is refused (406).
+func AddNode(n Node) []byte {
+	e := begin(cmdAddNode, len(n.Name)+len(n.Addr)+8)
+	e.uint(n.ID)
+	e.string(n.Name)
+	e.string(n.Addr)
+	e.flags(n.Voter)
+	return e.b
+}
+
+// RemoveNode returns the command that takes a node out of the cluster, for good: with it go the queues that live there,
+// whatever dies with its present start, and its copies of quorum queues; a quorum queue with its only copy there goes
+// whole. Result.Removed tells. 404 if there is no such node.
+func RemoveNode(node uint64) []byte {
+	e := begin(cmdRemoveNode, 8)
+	e.uint(node)
+	return e.b
+}
+
+// SetDrained returns the command that says whether a node takes leaders and new queues; 404 if there is no such node.
+func SetDrained(node uint64, on bool) []byte {
+	e := begin(cmdSetDrained, 8)
+	e.uint(node)
+	e.flags(on)
+	return e.b
+}
+
+// NodeGone returns the command that removes what dies with a start of a node which has been away for too long. The node
+// stays. It does nothing if the node has been started anew by then.
+func NodeGone(node uint64, inc Incarnation) []byte {
+	e := begin(cmdNodeGone, 12)
+	e.uint(node)
+	e.uint(uint64(inc))
+	return e.b
+}
+
+// AddMember returns the command that enters a further copy of a quorum queue; Result.Queue, Result.Created. One that is
+// entered already is no error; a node that has another copy, or is not in the cluster, is.
+func AddMember(q QueueID, m Member) []byte {
+	e := begin(cmdAddMember, 24)
+	e.uint(uint64(q))
+	e.member(m)
+	return e.b
+}
+
+// RemoveMember returns the command that strikes out the copy of a quorum queue on a node; Result.Queue, Result.Removed. A
+// node without one is no error; the last copy is not removed (406).
+func RemoveMember(q QueueID, node uint64) []byte {
+	e := begin(cmdRemoveMember, 16)
+	e.uint(uint64(q))
+	e.uint(node)
+	return e.b
+}
+
+// SetMembers returns the command that enters what a quorum queue's group has agreed on; Result.Queue, Result.Removed. The
+// list has at least one member, one a node, each on a node of the cluster.
+func SetMembers(q QueueID, members []Member) []byte {
+	e := begin(cmdSetMembers, 16+16*len(members))
+	e.uint(uint64(q))
+	e.members(members)
 	return e.b
 }
 
 // DeclareQueue returns the command that declares a queue; Result.Queue, Result.Created. A queue that exists is compared
 // with the request (406, 405). View.DeclaredQueue answers without a command where the queue exists.
 func DeclareQueue(d QueueDecl) []byte {
-	e := begin(cmdDeclareQueue, len(d.VHost)+len(d.Name)+len(d.Args)+len(d.User)+8)
+	e := begin(cmdDeclarePlacedQueue, len(d.VHost)+len(d.Name)+len(d.Args)+len(d.User)+16+16*len(d.Members))
+	e.byte(declareRules)
 	e.string(d.VHost)
 	e.string(CleanName(d.Name))
 	e.flags(d.ServerNamed, d.Durable, d.AutoDelete, d.Exclusive)
 	e.bytes(without(d.Args, argNamePrefix))
 	e.uint(uint64(d.Conn))
 	e.string(d.User)
+	e.uint(d.Home)
+	e.members(d.Members)
 	return e.b
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -16,7 +17,7 @@ func sampleCommands() [][]byte {
 	args := wire.NewTable(map[string]any{"a": 1, "b": "x"})
 	return [][]byte{
 		Bootstrap(Defaults{VHost: "/", User: User{Name: "guest", Hash: "h", Algorithm: "a", Tags: []string{"administrator"}}, Configure: ".*", Write: ".*", Read: ".*"}),
-		NewIncarnation("node"),
+		NewIncarnation(NodeIDOf("node")),
 		AddVHost("v", "description", []string{"t1", "t2"}),
 		DeclareQueue(QueueDecl{VHost: "/", Name: "q", Durable: true, Args: args, User: "guest"}),
 		DeclareQueue(QueueDecl{VHost: "/", Name: "e", Exclusive: true, Conn: MakeConnID(1, 5)}),
@@ -36,6 +37,20 @@ func sampleCommands() [][]byte {
 		SetPermissions(Permission{User: "ann", VHost: "/", Configure: "a", Write: "b", Read: "c"}),
 		SetPermissions(Permission{User: "bob", VHost: "v", Read: ".*"}),
 		ClearPermissions("ann", "/"),
+		AddNode(Node{ID: 1, Name: "n1", Addr: "h1:1", Voter: true}),
+		AddNode(Node{ID: 2, Name: "n2", Addr: "h2:1"}),
+		AddNode(Node{ID: 3, Name: "n3", Addr: "h3:1"}),
+		NewIncarnation(1),
+		NewIncarnation(2),
+		DeclareQueue(QueueDecl{VHost: "/", Name: "r", Durable: true, Args: wire.NewTable(map[string]any{"x-queue-type": "quorum"}), Members: []Member{{1, 1}, {12, 2}, {3, 3}}}),
+		DeclareQueue(QueueDecl{VHost: "/", Name: "h2", Durable: true, Home: 2}),
+		DeclareQueue(QueueDecl{VHost: "/", Name: "t2", Conn: MakeConnID(2, 1), Home: 2}),
+		SetDrained(2, true),
+		SetMembers(68, []Member{{1, 1}, {13, 2}}),
+		AddMember(68, Member{3, 3}),
+		RemoveMember(68, 1),
+		NodeGone(2, 3),
+		RemoveNode(2),
 		DeleteQueue("/", "e", 0, MakeConnID(1, 5)),
 		DeleteConnectionQueues(MakeConnID(1, 5)),
 		DeleteQueues([]QueueID{firstQueue, 999}),
@@ -113,7 +128,7 @@ func apply(m *Machine, cmd []byte) (res *Result, err error) {
 
 func TestDamagedSnapshots(t *testing.T) {
 	m := New()
-	for _, cmd := range sampleCommands()[:20] {
+	for _, cmd := range sampleCommands()[:34] {
 		m.Apply(1, 1, cmd)
 	}
 	whole := m.AppendSnapshot(nil)
@@ -129,7 +144,7 @@ func TestDamagedSnapshots(t *testing.T) {
 	if err := New().Restore(append(bytes.Clone(whole), 0)); !errors.Is(err, errCorrupt) {
 		t.Errorf("a byte too many: %v", err)
 	}
-	if err := New().Restore([]byte{99}); err == nil || err.Error() != "catalog: snapshot of version 99, this node reads version 1" {
+	if err := New().Restore([]byte{99}); err == nil || err.Error() != "catalog: snapshot of version 99, this node reads version 2" {
 		t.Errorf("another version: %v", err)
 	}
 }
@@ -140,7 +155,7 @@ func FuzzApply(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, cmd []byte) {
 		m := New()
-		for _, c := range sampleCommands()[:12] {
+		for _, c := range slices.Concat(sampleCommands()[:12], sampleCommands()[21:34]) {
 			m.Apply(1, 1, c)
 		}
 		before := m.AppendSnapshot(nil)

@@ -1,4 +1,4 @@
-// Package catalog is what exists: vhosts, users, permissions, exchanges, queues and bindings.
+// Package catalog is what exists: nodes, vhosts, users, permissions, exchanges, queues and bindings.
 //
 // The catalog is a pure machine. Commands (encoded bytes, made by the constructors in command.go) go in, a [Result] comes
 // out, and the same commands in the same order give the same state on every node. It never does I/O, reads no clock,
@@ -10,16 +10,18 @@
 //
 // Map of the files:
 //
-//	types.go            the records: Queue, Exchange, Binding, User, Permission, Result
+//	types.go            the records: Node, Queue, Exchange, Binding, User, Permission, Result
 //	command.go          the commands, one constructor each
 //	names.go            names as they are kept, names the server gives
 //	view.go             reading: lookup, ordered listing and paging
+//	placed.go           reading: the nodes, and what lives on them
 //	route.go            from an exchange and a key to queues
 //	equivalence.go      a declare of what exists: is it the same?
 //	arguments.go        a declare of what does not: is it possible?
-//	machine.go          Machine: decoding commands, publishing views, node incarnations
+//	machine.go          Machine: decoding commands, publishing views
 //	apply_queue.go      what the commands on queues do,
 //	apply_exchange.go   on exchanges and bindings,
+//	apply_node.go       on nodes and on the members of quorum queues,
 //	apply_admin.go      on vhosts, users and permissions
 //	errors.go           mistakes of administrators
 //	snapshot.go         the state as bytes and back

@@ -21,6 +21,36 @@ func userExists(name string) *amqperr.Error {
 	return adminError(amqperr.PreconditionFailed, "User '%s' already exists", name)
 }
 
+func noNode(id uint64) *amqperr.Error {
+	return adminError(amqperr.NotFound, "Node %d is not in the cluster", id)
+}
+
+func nodeNameTaken(name string) *amqperr.Error {
+	return adminError(amqperr.PreconditionFailed, "Another node of the cluster has the name '%s'", name)
+}
+
+func noNodeID() *amqperr.Error {
+	return adminError(amqperr.PreconditionFailed, "The id of a node must not be 0")
+}
+
+func noQueueID(id QueueID) *amqperr.Error {
+	return adminError(amqperr.NotFound, "There is no queue %d", id)
+}
+
+// notQuorum: members of a queue of another type; RabbitMQ's tools call it classic_queue_not_supported.
+func notQuorum(q *Queue) *amqperr.Error {
+	return adminError(amqperr.PreconditionFailed, "queue '%s' in vhost '%s' is a %s queue, only a quorum queue has members", q.Name, q.VHost, q.Type)
+}
+
+// lastMember: RabbitMQ's tools call it last_node.
+func lastMember(q *Queue) *amqperr.Error {
+	return adminError(amqperr.PreconditionFailed, "queue '%s' in vhost '%s': the last member cannot be removed (last_node)", q.Name, q.VHost)
+}
+
+func badMembers(problem string) *amqperr.Error {
+	return adminError(amqperr.PreconditionFailed, "These members of a queue cannot be: %s", problem)
+}
+
 func noName(what string) *amqperr.Error {
 	return adminError(amqperr.PreconditionFailed, "The name of a %s must not be empty", what)
 }

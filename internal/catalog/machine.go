@@ -76,14 +76,17 @@ func (t *txn) decode(k commandKind, d *decoder) func() *amqperr.Error {
 	case cmdBootstrap:
 		b := Defaults{VHost: d.string(), User: d.user(), Configure: d.string(), Write: d.string(), Read: d.string()}
 		return func() *amqperr.Error { return t.bootstrap(&b) }
-	case cmdNewIncarnation:
-		node := d.string()
-		return func() *amqperr.Error { return t.newIncarnation(node) }
 	case cmdDeclareQueue:
-		q := QueueDecl{VHost: d.string(), Name: d.string()}
-		d.flags(&q.ServerNamed, &q.Durable, &q.AutoDelete, &q.Exclusive)
-		q.Args, q.Conn, q.User = d.table(), ConnID(d.uint()), d.string()
-		return func() *amqperr.Error { return t.declareQueue(&q) }
+		q := decodeQueue(d)
+		return func() *amqperr.Error { return t.declareQueue(&q, 1) }
+	case cmdDeclarePlacedQueue:
+		rules := int(d.byte())
+		if rules < 1 || rules > declareRules {
+			return nil
+		}
+		q := decodeQueue(d)
+		q.Home, q.Members = d.uint(), d.members()
+		return func() *amqperr.Error { return t.declareQueue(&q, rules) }
 	case cmdDeleteQueue:
 		vhost, name, id, conn := d.string(), d.string(), QueueID(d.uint()), ConnID(d.uint())
 		return func() *amqperr.Error { return t.deleteQueue(vhost, name, id, conn) }
@@ -113,7 +116,54 @@ func (t *txn) decode(k commandKind, d *decoder) func() *amqperr.Error {
 		b, conn := d.binding(), ConnID(d.uint())
 		return func() *amqperr.Error { return t.unbind(&b, conn) }
 	}
+	if do := t.decodeNode(k, d); do != nil {
+		return do
+	}
 	return t.decodeAdmin(k, d)
+}
+
+func decodeQueue(d *decoder) QueueDecl {
+	q := QueueDecl{VHost: d.string(), Name: d.string()}
+	d.flags(&q.ServerNamed, &q.Durable, &q.AutoDelete, &q.Exclusive)
+	q.Args, q.Conn, q.User = d.table(), ConnID(d.uint()), d.string()
+	return q
+}
+
+// decodeNode is decode for nodes and what is on them.
+func (t *txn) decodeNode(k commandKind, d *decoder) func() *amqperr.Error {
+	switch k {
+	case cmdNewIncarnation:
+		name := d.string()
+		return func() *amqperr.Error { return t.startOld(name) }
+	case cmdStartNode:
+		id := d.uint()
+		return func() *amqperr.Error { return t.startNode(id) }
+	case cmdAddNode:
+		n := Node{ID: d.uint(), Name: d.string(), Addr: d.string()}
+		d.flags(&n.Voter)
+		return func() *amqperr.Error { return t.addNode(&n) }
+	case cmdRemoveNode:
+		id := d.uint()
+		return func() *amqperr.Error { return t.removeNode(id) }
+	case cmdSetDrained:
+		var on bool
+		id := d.uint()
+		d.flags(&on)
+		return func() *amqperr.Error { return t.setDrained(id, on) }
+	case cmdNodeGone:
+		id, inc := d.uint(), Incarnation(d.uint())
+		return func() *amqperr.Error { return t.nodeGone(id, inc) }
+	case cmdAddMember:
+		id, m := QueueID(d.uint()), d.member()
+		return func() *amqperr.Error { return t.addMember(id, m) }
+	case cmdRemoveMember:
+		id, node := QueueID(d.uint()), d.uint()
+		return func() *amqperr.Error { return t.removeMember(id, node) }
+	case cmdSetMembers:
+		id, members := QueueID(d.uint()), d.members()
+		return func() *amqperr.Error { return t.setMembers(id, members) }
+	}
+	return nil
 }
 
 // decodeAdmin is decode for vhosts and users.
@@ -180,29 +230,7 @@ func (t *txn) ownExchange(vh *VHost, x *Exchange) *Exchange {
 }
 
 // alive reports whether an incarnation is the current one of its node. 0 stands for none and is always alive.
-func (t *txn) alive(inc Incarnation) bool {
-	if inc == 0 {
-		return true
-	}
-	for _, current := range t.nodes.All() {
-		if current == inc {
-			return true
-		}
-	}
-	return false
-}
-
-func (t *txn) newIncarnation(node string) *amqperr.Error {
-	t.generation++
-	old, _ := t.nodes.Get(node)
-	t.lastIncarnation++
-	t.nodes = t.nodes.Set(t.edit, node, t.lastIncarnation)
-	t.res.Incarnation = t.lastIncarnation
-	if old != 0 {
-		t.removeMortals(MakeConnID(old, 0), MakeConnID(old+1, 0))
-	}
-	return nil
-}
+func (t *txn) alive(inc Incarnation) bool { return inc == 0 || t.NodeOf(inc) != nil }
 
 func (t *txn) deleteConnectionQueues(conn ConnID) *amqperr.Error {
 	if conn != 0 {
@@ -219,7 +247,11 @@ func (t *txn) removeMortals(first, end ConnID) {
 	}
 	for _, x := range between(t.mortalExchanges, ownerKey(first, 0), ownerKey(end, 0)) {
 		if vh := t.VHost(x.VHost); vh != nil {
-			if x, ok := vh.exchanges.Get(x.Name); ok { // an auto-delete exchange may have gone with its last queue
+			if x, ok := vh.exchanges.Get(x.Name); !ok { // an auto-delete exchange may have gone with its last queue
+				continue
+			} else if heir := t.heir(x); heir != 0 {
+				t.bequeath(t.ownVHost(vh), x, heir)
+			} else {
 				t.removeExchange(t.ownVHost(vh), x)
 			}
 		}

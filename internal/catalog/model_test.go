@@ -23,12 +23,12 @@ type model struct {
 	queues    []*Queue
 	exchanges []*Exchange
 	bindings  []*Binding
-	nodes     map[string]Incarnation
+	nodes     []*Node
 	started   Incarnation
 }
 
 func newModel() *model {
-	m := &model{nodes: map[string]Incarnation{}}
+	m := new(model)
 	m.addVHost("/")
 	return m
 }
@@ -75,15 +75,7 @@ func (m *model) exchange(vhost, name string) *Exchange {
 }
 
 func (m *model) stale(c ConnID) bool {
-	if c.Incarnation() == 0 {
-		return false
-	}
-	for _, inc := range m.nodes {
-		if inc == c.Incarnation() {
-			return false
-		}
-	}
-	return true
+	return c.Incarnation() != 0 && m.nodeOf(c.Incarnation()) == nil
 }
 
 func (m *model) declareQueue(d QueueDecl) uint16 {
@@ -98,20 +90,23 @@ func (m *model) declareQueue(d QueueDecl) uint16 {
 		switch {
 		case q.Exclusive != d.Exclusive || q.Exclusive && q.Owner != d.Conn:
 			return 405
-		case q.Durable != durable || q.AutoDelete != d.AutoDelete:
+		case q.Durable != durable || q.AutoDelete != d.AutoDelete || q.Type != TypeOf(d.Args):
 			return 406
 		}
 		return 0
 	}
+	if TypeOf(d.Args) == Quorum && (!d.Durable || d.AutoDelete || d.Exclusive || len(d.Members) == 0) {
+		return 406
+	}
 	if m.stale(d.Conn) {
 		return 404
 	}
-	q := &Queue{VHost: d.VHost, Name: d.Name, Durable: durable, AutoDelete: d.AutoDelete, Exclusive: d.Exclusive}
+	q := &Queue{VHost: d.VHost, Name: d.Name, Type: TypeOf(d.Args), Durable: durable, AutoDelete: d.AutoDelete, Exclusive: d.Exclusive}
 	if d.Exclusive {
 		q.Owner = d.Conn
 	}
-	if !durable {
-		q.Incarnation = d.Conn.Incarnation()
+	if code := m.place(q, d); code != 0 {
+		return code
 	}
 	m.queues = append(m.queues, q)
 	return 0
@@ -132,7 +127,7 @@ func (m *model) declareExchange(d ExchangeDecl) uint16 {
 	}
 	x := &Exchange{VHost: d.VHost, Name: d.Name, Type: ExchangeType(d.Type), Durable: d.Durable, AutoDelete: d.AutoDelete, Alternate: alternateOf(d.Args)}
 	if !d.Durable {
-		x.Incarnation = d.Conn.Incarnation()
+		x.Incarnation, x.Born = d.Conn.Incarnation(), m.started
 	}
 	m.exchanges = append(m.exchanges, x)
 	return 0
@@ -224,21 +219,6 @@ func (m *model) bind(b Binding, conn ConnID, add bool) uint16 {
 	return 0
 }
 
-func (m *model) newIncarnation(node string) {
-	old := m.nodes[node]
-	m.started++
-	m.nodes[node] = m.started
-	if old == 0 {
-		return
-	}
-	m.dropQueues(func(q *Queue) bool { return q.Incarnation == old })
-	for _, x := range slices.Clone(m.exchanges) {
-		if x.Incarnation == old && slices.Contains(m.exchanges, x) {
-			m.dropExchange(x)
-		}
-	}
-}
-
 // route follows every way there is, with a set of exchanges visited.
 func (m *model) route(x *Exchange, key string, seen map[*Exchange]bool, queues map[string]bool) {
 	if x == nil || seen[x] {
@@ -288,6 +268,7 @@ func (m *model) summary() string {
 	for _, v := range m.vhosts {
 		lines = append(lines, "vhost "+v)
 	}
+	lines = append(lines, m.summarizeNodes()...)
 	for _, x := range m.exchanges {
 		lines = append(lines, summarizeExchange(x))
 	}
@@ -302,7 +283,7 @@ func (m *model) summary() string {
 }
 
 func summarize(v *View) string {
-	var lines []string
+	lines := summarizeNodes(v)
 	for vh := range v.VHosts().All() {
 		lines = append(lines, "vhost "+vh.Name)
 		for x := range v.Exchanges(vh.Name).All() {
@@ -320,11 +301,11 @@ func summarize(v *View) string {
 }
 
 func summarizeExchange(x *Exchange) string {
-	return fmt.Sprintf("exchange %s %q %s %v %v alternate %q incarnation %d", x.VHost, x.Name, x.Type, x.Durable, x.AutoDelete, x.Alternate, x.Incarnation)
+	return fmt.Sprintf("exchange %s %q %s %v %v alternate %q incarnation %d of %d", x.VHost, x.Name, x.Type, x.Durable, x.AutoDelete, x.Alternate, x.Incarnation, x.Born)
 }
 
 func summarizeQueue(q *Queue) string {
-	return fmt.Sprintf("queue %s %q %v %v %v owner %d incarnation %d", q.VHost, q.Name, q.Durable, q.AutoDelete, q.Exclusive, q.Owner, q.Incarnation)
+	return fmt.Sprintf("queue %s %q %v %v %v owner %d incarnation %d home %d members %v", q.VHost, q.Name, q.Durable, q.AutoDelete, q.Exclusive, q.Owner, q.Incarnation, q.Home, q.Members)
 }
 
 // TestModel applies random commands to the machine and to the model and compares results, listings and routing; the
@@ -350,9 +331,10 @@ func TestModel(t *testing.T) {
 		for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
 			var cmd []byte
 			var want uint16
-			switch op := pick("op", "queue", "queue", "exchange", "exchange", "bind", "bind", "bind", "bind", "unbind", "delete queue", "delete exchange", "close", "incarnation", "add vhost", "delete vhost", "delete queues"); op {
+			switch op := pick("op", "queue", "queue", "exchange", "exchange", "bind", "bind", "bind", "bind", "unbind", "delete queue", "delete exchange", "close", "incarnation", "add vhost", "delete vhost", "delete queues", "node", "members", "members"); op {
 			case "queue":
 				d := QueueDecl{VHost: vhost(), Name: pick("name", queueNames...), Durable: flag("durable"), AutoDelete: flag("auto-delete"), Exclusive: flag("exclusive"), Conn: conn()}
+				drawPlace(t, &d)
 				cmd, want = DeclareQueue(d), naive.declareQueue(d)
 			case "exchange":
 				d := ExchangeDecl{VHost: vhost(), Name: pick("name", exchangeNames[:4]...), Type: pick("type", "direct", "fanout", "topic"), Durable: flag("durable"), AutoDelete: flag("auto-delete"), Conn: conn()}
@@ -401,9 +383,11 @@ func TestModel(t *testing.T) {
 				cmd = DeleteConnectionQueues(c)
 				naive.dropQueues(func(q *Queue) bool { return q.Owner == c })
 			case "incarnation":
-				node := pick("node", "n1", "n2")
-				cmd = NewIncarnation(node)
-				naive.newIncarnation(node)
+				cmd, want = naive.start(drawNode(t))
+			case "node":
+				cmd, want = naive.drawNodes(t)
+			case "members":
+				cmd, want = naive.drawMembers(t, m.View())
 			case "add vhost":
 				cmd, want = AddVHost("v", "", nil), naive.addVHost("v")
 			case "delete vhost":
@@ -419,7 +403,7 @@ func TestModel(t *testing.T) {
 			if want := naive.summary(); now != want {
 				t.Fatalf("step %d: the machine has\n%s\nthe model has\n%s", step, now, want)
 			}
-			if (now != summary) != (m.View().Generation() != before.Generation()) && len(res.Removed.Queues) == 0 && res.Incarnation == 0 {
+			if (now != summary) != (m.View().Generation() != before.Generation()) && len(res.Removed.Queues) == 0 && res.Incarnation == 0 && res.Node == nil {
 				t.Fatalf("step %d: changed: %v, generation %d to %d", step, now != summary, before.Generation(), m.View().Generation())
 			}
 			views = append(views, kept{before, summary})
@@ -459,6 +443,15 @@ func checkRemoved(t *rapid.T, before, after *View, res *Result) {
 			gone++
 			if !slices.Contains(res.Removed.Queues, q) {
 				t.Fatalf("queue %s went away unmentioned", q.Name)
+			}
+		}
+	}
+	for q := range before.AllQueues().All() {
+		now := after.QueueByID(q.ID)
+		for _, m := range q.Members {
+			lost := now != nil && !slices.Contains(now.Members, m)
+			if lost != slices.Contains(res.Removed.Members, LostMember{now, m}) {
+				t.Fatalf("queue %s, member %v: lost %v, mentioned %v", q.Name, m, lost, res.Removed.Members)
 			}
 		}
 	}

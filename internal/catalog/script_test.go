@@ -14,7 +14,7 @@ import (
 )
 
 // TestScripts runs the files in testdata/scripts. Each line of an "apply" block is a command; its result is printed below, one
-// line for a command that changes nothing, more for what it removes. "list" prints all there is, "definitions" what is exported; "route" takes lines of
+// line for a command that changes nothing, more for what it removes. "list" prints all there is, "nodes" the nodes and what is on them, "definitions" what is exported; "route" takes lines of
 // exchange, key and headers. Words: name, flags, conn=1:7 (incarnation 1, connection 7), x-foo=int8:5 for an argument, ”
 // for an empty name.
 func TestScripts(t *testing.T) {
@@ -31,7 +31,7 @@ func TestScripts(t *testing.T) {
 					if err := restored.Restore(m.AppendSnapshot(nil)); err != nil {
 						t.Fatal(err)
 					}
-					if list(restored.View()) != list(m.View()) {
+					if list(restored.View()) != list(m.View()) || listNodes(restored.View()) != listNodes(m.View()) {
 						t.Fatalf("%s: the restored state differs", line)
 					}
 				}
@@ -50,6 +50,8 @@ func TestScripts(t *testing.T) {
 					t.Fatal(err)
 				}
 				out.Write(append(b, '\n'))
+			case "nodes":
+				out.WriteString(listNodes(m.View()))
 			case "list":
 				out.WriteString(list(m.View()))
 			default:
@@ -112,6 +114,39 @@ func (w *words) conn() ConnID {
 	return MakeConnID(Incarnation(atoi(inc)), uint64(atoi(n)))
 }
 
+// node is a node's number, or the name of a folder from before there were any.
+func (w *words) node() uint64 {
+	s := w.name()
+	if n, err := strconv.Atoi(s); err == nil {
+		return uint64(n)
+	}
+	return NodeIDOf(s)
+}
+
+// members reads 1,2,13@3: members on nodes 1, 2 and 3, with those ids but for the last.
+func members(s string) (list []Member) {
+	for _, m := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' }) {
+		id, node, ok := strings.Cut(m, "@")
+		if !ok {
+			node = id
+		}
+		list = append(list, Member{uint64(atoi(id)), uint64(atoi(node))})
+	}
+	return list
+}
+
+func describeMembers(list []Member) string {
+	var words []string
+	for _, m := range list {
+		if m.ID == m.Node {
+			words = append(words, fmt.Sprint(m.Node))
+		} else {
+			words = append(words, fmt.Sprintf("%d@%d", m.ID, m.Node))
+		}
+	}
+	return strings.Join(words, ",")
+}
+
 func (w *words) args() wire.Table {
 	var t wire.Table
 	for _, s := range w.list {
@@ -169,10 +204,28 @@ func parseCommand(t *testing.T, fields []string) []byte {
 	case "bootstrap":
 		return Bootstrap(Defaults{VHost: "/", User: User{Name: "guest", Hash: "h", Algorithm: "a", Tags: []string{"administrator"}}, Configure: ".*", Write: ".*", Read: ".*"})
 	case "incarnation":
-		return NewIncarnation(w.name())
+		return NewIncarnation(w.node())
+	case "add-node":
+		n := Node{ID: w.node(), Name: w.name(), Addr: w.name()}
+		n.Voter = w.flag("voter")
+		return AddNode(n)
+	case "remove-node":
+		return RemoveNode(w.node())
+	case "drain":
+		return SetDrained(w.node(), !w.flag("off"))
+	case "gone":
+		return NodeGone(w.node(), Incarnation(atoi(w.next())))
+	case "add-member":
+		return AddMember(QueueID(atoi(w.next())), members(w.next())[0])
+	case "remove-member":
+		return RemoveMember(QueueID(atoi(w.next())), w.node())
+	case "set-members":
+		return SetMembers(QueueID(atoi(w.next())), members(w.next()))
 	case "queue":
 		d := QueueDecl{VHost: vhost, Name: w.name(), Conn: w.conn(), User: w.value("user", "")}
 		d.Durable, d.Exclusive, d.AutoDelete, d.ServerNamed = w.flag("durable"), w.flag("exclusive"), w.flag("auto-delete"), w.flag("server-named")
+		d.Home = uint64(atoi(w.value("home", "0")))
+		d.Members = members(w.value("members", ""))
 		d.Args = w.args()
 		return DeclareQueue(d)
 	case "delete-queue":
@@ -236,6 +289,12 @@ func describe(r *Result) string {
 	}
 	if r.Queue != nil {
 		s += fmt.Sprintf(" queue %d", r.Queue.ID)
+		if len(r.Queue.Members) > 0 {
+			s += " members=" + describeMembers(r.Queue.Members)
+		}
+	}
+	if r.Node != nil {
+		s += fmt.Sprintf(" node %d %s", r.Node.ID, r.Node.Name)
 	}
 	if r.Exchange != nil {
 		s += fmt.Sprintf(" exchange %d", r.Exchange.ID)
@@ -245,6 +304,9 @@ func describe(r *Result) string {
 	}
 	for _, q := range r.Removed.Queues {
 		s += "\n  - queue " + q.Name
+	}
+	for _, m := range r.Removed.Members {
+		s += fmt.Sprintf("\n  - member %s of queue %s, left are %s", describeMembers([]Member{m.Member}), m.Queue.Name, describeMembers(m.Queue.Members))
 	}
 	for _, x := range r.Removed.Exchanges {
 		s += "\n  - exchange " + x.Name
@@ -285,6 +347,9 @@ func list(v *View) string {
 			if q.Incarnation != 0 {
 				fmt.Fprintf(&b, " incarnation=%d", q.Incarnation)
 			}
+			if len(q.Members) > 0 {
+				fmt.Fprintf(&b, " members=%s", describeMembers(q.Members))
+			}
 			b.WriteByte('\n')
 		}
 		for bd := range v.Bindings(vh.Name).All() {
@@ -296,6 +361,28 @@ func list(v *View) string {
 	}
 	for p := range v.Permissions().All() {
 		fmt.Fprintf(&b, "permission %s on %q: %q %q %q\n", p.User, p.VHost, p.Configure, p.Write, p.Read)
+	}
+	return b.String()
+}
+
+// listNodes prints the nodes and what is on them.
+func listNodes(v *View) string {
+	var b strings.Builder
+	on := func(id uint64) {
+		c := v.Counts(id)
+		fmt.Fprintf(&b, ": homes %d members %d leaders %d on it:", c.Homes, c.Members, c.Leaders)
+		for q := range v.QueuesOn(id).All() {
+			fmt.Fprintf(&b, " %s", q.Name)
+		}
+		b.WriteByte('\n')
+	}
+	if v.QueuesOn(0).Len() > 0 {
+		b.WriteString("no node")
+		on(0)
+	}
+	for n := range v.Nodes().All() {
+		fmt.Fprintf(&b, "node %d %q %q incarnation %d joined %d%s", n.ID, n.Name, n.Addr, n.Incarnation, n.Joined, flags("voter", n.Voter, "drained", n.Drained))
+		on(n.ID)
 	}
 	return b.String()
 }

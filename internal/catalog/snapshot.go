@@ -7,8 +7,9 @@ import (
 	"holdfast/internal/routing/ordmap"
 )
 
-// snapshotVersion is the first byte of a snapshot.
-const snapshotVersion = 1
+// snapshotVersion is the first byte of a snapshot. Version 1, which knows nodes by strings and queues without a place, is
+// still read.
+const snapshotVersion = 2
 
 // AppendSnapshot appends the whole state. Equal states have equal snapshots.
 func (m *Machine) AppendSnapshot(dst []byte) []byte {
@@ -21,9 +22,8 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 	e.uint(uint64(v.lastExchange))
 	e.uint(uint64(v.lastIncarnation))
 	e.uint(uint64(v.nodes.Len()))
-	for node, inc := range v.nodes.All() {
-		e.string(node)
-		e.uint(uint64(inc))
+	for _, n := range v.nodes.All() {
+		e.node(n)
 	}
 	e.uint(uint64(v.vhosts.Len()))
 	for _, vh := range v.vhosts.All() {
@@ -38,6 +38,15 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 		e.permission(p)
 	}
 	return e.b
+}
+
+func (e *encoder) node(n *Node) {
+	e.uint(n.ID)
+	e.string(n.Name)
+	e.string(n.Addr)
+	e.uint(uint64(n.Incarnation))
+	e.flags(n.Voter, n.Drained)
+	e.uint(uint64(n.Joined))
 }
 
 func (e *encoder) vhost(vh *VHost) {
@@ -67,6 +76,7 @@ func (e *encoder) exchange(x *Exchange) {
 	e.bytes(x.Args)
 	e.string(x.Alternate)
 	e.uint(uint64(x.Incarnation))
+	e.uint(uint64(x.Born))
 	e.string(x.User)
 }
 
@@ -80,12 +90,15 @@ func (e *encoder) queue(q *Queue) {
 	e.uint(uint64(q.Incarnation))
 	e.string(q.User)
 	e.uint(uint64(q.Created))
+	e.uint(q.Home)
+	e.members(q.Members)
 }
 
 // Restore replaces the state by that of a snapshot. If it fails, the state is as before.
 func (m *Machine) Restore(snapshot []byte) error {
 	d := &decoder{b: snapshot}
-	if version := d.byte(); version != snapshotVersion {
+	version := d.byte()
+	if version < 1 || version > snapshotVersion {
 		return fmt.Errorf("catalog: snapshot of version %d, this node reads version %d", version, snapshotVersion)
 	}
 	t := &txn{edit: new(ordmap.Edit), res: new(Result)}
@@ -93,11 +106,11 @@ func (m *Machine) Restore(snapshot []byte) error {
 	t.generation = d.uint()
 	t.lastQueue, t.lastExchange, t.lastIncarnation = QueueID(d.uint()), ExchangeID(d.uint()), Incarnation(d.uint())
 	for range d.count(2) {
-		node := d.string()
-		t.nodes = t.nodes.Set(t.edit, node, Incarnation(d.uint()))
+		n := d.node(version)
+		t.nodes = t.nodes.Set(t.edit, n.ID, n)
 	}
 	for range d.count(7) {
-		t.restoreVHost(d)
+		t.restoreVHost(d, version)
 	}
 	for range d.count(4) {
 		u := d.user()
@@ -115,13 +128,28 @@ func (m *Machine) Restore(snapshot []byte) error {
 	return nil
 }
 
-func (t *txn) restoreVHost(d *decoder) {
+func (d *decoder) node(version byte) *Node {
+	if version == 1 {
+		name := d.string()
+		return &Node{ID: NodeIDOf(name), Name: name, Incarnation: Incarnation(d.uint())}
+	}
+	n := &Node{ID: d.uint(), Name: d.string(), Addr: d.string(), Incarnation: Incarnation(d.uint())}
+	d.flags(&n.Voter, &n.Drained)
+	n.Joined = int64(d.uint())
+	return n
+}
+
+func (t *txn) restoreVHost(d *decoder, version byte) {
 	vh := &VHost{Name: d.string(), Description: d.string(), Tags: d.strings(), owner: t.edit, generation: d.uint()}
 	t.vhosts = t.vhosts.Set(t.edit, vh.Name, vh)
 	for range d.count(8) {
 		x := &Exchange{ID: ExchangeID(d.uint()), VHost: vh.Name, Name: d.string(), Type: ExchangeType(d.string()), owner: t.edit}
 		d.flags(&x.Durable, &x.AutoDelete, &x.Internal)
-		x.Args, x.Alternate, x.Incarnation, x.User = d.table(), d.string(), Incarnation(d.uint()), d.string()
+		x.Args, x.Alternate, x.Incarnation = d.table(), d.string(), Incarnation(d.uint())
+		if x.Born = x.Incarnation; version > 1 {
+			x.Born = Incarnation(d.uint())
+		}
+		x.User = d.string()
 		if _, ok := routingKinds[x.Type]; !ok {
 			d.fail()
 			return
@@ -133,6 +161,11 @@ func (t *txn) restoreVHost(d *decoder) {
 		d.flags(&q.Durable, &q.AutoDelete, &q.Exclusive)
 		q.Args, q.Owner, q.Incarnation = d.table(), ConnID(d.uint()), Incarnation(d.uint())
 		q.User, q.Created = d.string(), int64(d.uint())
+		if version == 1 {
+			q.Home = t.onlyNode(q.Incarnation)
+		} else {
+			q.Home, q.Members = d.uint(), d.members()
+		}
 		t.putQueue(vh, q)
 	}
 	for range d.count(6) {

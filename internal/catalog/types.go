@@ -17,6 +17,23 @@ type ExchangeID uint64
 // Incarnation is one start of one node. The machine hands them out ([NewIncarnation]), ascending; 0 is none.
 type Incarnation uint64
 
+// Node is a broker of the cluster. It is immutable.
+type Node struct {
+	ID          uint64      // the data folder's own, chosen at random once; never 0
+	Name        string      // what people call it; no two nodes have the same
+	Addr        string      // where other nodes reach it; "" for one that has always been alone
+	Incarnation Incarnation // its latest start; 0: added, but never started since
+	Voter       bool        // it has a say in the catalog's own group; the others only listen
+	Drained     bool        // no leader and no new queue is put there
+	Joined      int64       // when it was added, ns since 1970; 0 for one that has always been alone
+}
+
+// Member is one copy of a quorum queue.
+type Member struct {
+	ID   uint64 // of the copy, for ever. It is the node's id, except where a copy came back after damage
+	Node uint64
+}
+
 // ConnID identifies a client connection for ever: the incarnation of its node in the upper 24 bits, a counter below.
 // 0 is no connection.
 type ConnID uint64
@@ -34,7 +51,7 @@ func (c ConnID) Incarnation() Incarnation { return Incarnation(c >> connBits) }
 // QueueType is the value of x-queue-type.
 type QueueType string
 
-// The queue types. Only classic queues can be declared; the others are refused with 406.
+// The queue types. Streams are refused with 406, quorum queues unless whoever proposes names members for them.
 const (
 	Classic QueueType = "classic"
 	Quorum  QueueType = "quorum"
@@ -54,6 +71,12 @@ type Queue struct {
 	Incarnation Incarnation // the node start a non-durable queue lives and dies with; 0 for durable ones
 	User        string      // who declared it
 	Created     int64       // time of the declaring command, ns since 1970
+
+	// Home is the node that a queue with one copy lives on: every queue but a quorum queue. 0: none is known.
+	Home uint64
+	// Members are the copies of a quorum queue, one a node, the one that was to lead at first in front. Who leads now, the
+	// group decides. The list is nobody's to change.
+	Members []Member
 }
 
 // ExchangeType says how an exchange matches.
@@ -78,8 +101,11 @@ type Exchange struct {
 	Internal    bool
 	Args        wire.Table
 	Alternate   string      // the alternate-exchange argument, "" for none
-	Incarnation Incarnation // the node start a non-durable exchange lives and dies with; 0 for durable ones
-	User        string
+	Incarnation Incarnation // the node start a non-durable exchange lives with; 0 for durable ones
+	// Born is the last incarnation there was when a non-durable exchange was declared. It dies when no node of the cluster
+	// is left that has been running since; up to then another one's start takes it over.
+	Born Incarnation
+	User string
 
 	owner    *ordmap.Edit
 	index    routing.Index
@@ -135,6 +161,7 @@ type Result struct {
 	Queue       *Queue      // declare: the queue, new or existing
 	Exchange    *Exchange   // declare: the exchange, new or existing
 	Created     bool        // declare, bind and the like: it did not exist before
+	Node        *Node       // AddNode, SetDrained: as it is now; RemoveNode: as it was
 	Incarnation Incarnation // NewIncarnation
 	Removed     Removed
 }
@@ -145,4 +172,11 @@ type Removed struct {
 	Queues    []*Queue
 	Exchanges []*Exchange
 	Bindings  []*Binding
+	Members   []LostMember // of quorum queues that go on without them
+}
+
+// LostMember is a copy that a quorum queue no longer has.
+type LostMember struct {
+	Queue  *Queue // as it is now
+	Member Member
 }

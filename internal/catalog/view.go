@@ -18,7 +18,8 @@ type View struct {
 	users       ordmap.Map[string, *User]
 	permissions ordmap.Map[string, *Permission] // by permissionKey
 	queues      ordmap.Map[QueueID, *Queue]
-	nodes       ordmap.Map[string, Incarnation] // the current incarnation of each node
+	nodes       ordmap.Map[uint64, *Node]
+	placed      ordmap.Map[uint64, hosted] // what lives on a node, by its id; none that hosts nothing
 
 	// What dies with a connection or a node's incarnation, by ownerKey: exclusive and non-durable queues, non-durable
 	// exchanges.
@@ -54,12 +55,6 @@ func (v *View) Generation() uint64 { return v.generation }
 
 // Bootstrapped reports whether Bootstrap has been applied.
 func (v *View) Bootstrapped() bool { return v.bootstrapped }
-
-// Incarnation returns the current incarnation of a node, 0 if it never announced one.
-func (v *View) Incarnation(node string) Incarnation {
-	inc, _ := v.nodes.Get(node)
-	return inc
-}
 
 // VHost returns a vhost, nil if there is none.
 func (v *View) VHost(name string) *VHost {

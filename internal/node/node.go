@@ -258,7 +258,7 @@ func (e *DamagedCatalogError) Error() string {
 
 // begin makes this start known to the catalog and, the first time, fills it.
 func (n *Node) begin(fresh bool) error {
-	result, err := n.propose(catalog.NewIncarnation(n.identity.ID))
+	result, err := n.propose(catalog.NewIncarnation(catalog.NodeIDOf(n.identity.ID)))
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,7 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 			}
 		}
 	}
-	r.propose(catalog.NewIncarnation("test"))
+	r.propose(catalog.NewIncarnation(1))
 	r.propose(catalog.Bootstrap(catalog.Defaults{
 		VHost: "/", Configure: ".*", Write: ".*", Read: ".*",
 		User: catalog.User{Name: "guest", Hash: auth.HashPassword("guest"), Algorithm: auth.Algorithm},

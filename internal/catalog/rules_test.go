@@ -1,0 +1,101 @@
+package catalog
+
+import (
+	"testing"
+
+	"holdfast/internal/wire"
+)
+
+// oldDeclare is a declare as it was written before queues had a place.
+func oldDeclare(d QueueDecl) []byte {
+	e := begin(cmdDeclareQueue, 64)
+	e.string(d.VHost)
+	e.string(d.Name)
+	e.flags(d.ServerNamed, d.Durable, d.AutoDelete, d.Exclusive)
+	e.bytes(d.Args)
+	e.uint(uint64(d.Conn))
+	e.string(d.User)
+	return e.b
+}
+
+// A declare in an old log does what it did: what was refused then is refused now, or every later queue would have the id
+// of another one.
+func TestOldDeclares(t *testing.T) {
+	for _, c := range []struct {
+		args     map[string]any
+		old, now uint16
+	}{
+		{nil, 0, 0},
+		{map[string]any{"x-queue-leader-locator": "balanced"}, 0, 0},
+		{map[string]any{"x-queue-leader-locator": "min-masters"}, 406, 0},
+		{map[string]any{"x-queue-type": "quorum"}, 406, 0},
+		{map[string]any{"x-queue-type": "stream"}, 406, 406},
+		{map[string]any{"x-quorum-target-group-size": "any"}, 0, 0},
+	} {
+		m := New()
+		m.Apply(1, 1, Bootstrap(Defaults{VHost: "/"}))
+		m.Apply(1, 1, NewIncarnation(1))
+		d := QueueDecl{VHost: "/", Name: "old", Durable: true, Args: wire.NewTable(c.args), Members: []Member{{1, 1}}, Conn: MakeConnID(1, 1)}
+		if got := codeOf(m.Apply(1, 1, oldDeclare(d)).(*Result).Err); got != c.old {
+			t.Errorf("%v by the old rules: %d, want %d", c.args, got, c.old)
+		}
+		d.Name = "new"
+		if got := codeOf(m.Apply(1, 1, DeclareQueue(d)).(*Result).Err); got != c.now {
+			t.Errorf("%v: %d, want %d", c.args, got, c.now)
+		}
+	}
+}
+
+// An old log with two folders' names is that of one folder whose identity was replaced: it does what it did.
+func TestOldStarts(t *testing.T) {
+	start := func(name string) []byte {
+		e := begin(cmdNewIncarnation, 16)
+		e.string(name)
+		return e.b
+	}
+	m := New()
+	m.Apply(1, 1, Bootstrap(Defaults{VHost: "/"}))
+	m.Apply(1, 1, start("a"))
+	m.Apply(1, 1, oldDeclare(QueueDecl{VHost: "/", Name: "t", Conn: MakeConnID(1, 1)}))
+	m.Apply(1, 1, oldDeclare(QueueDecl{VHost: "/", Name: "d", Durable: true, Conn: MakeConnID(1, 1)}))
+	m.Apply(1, 1, start("b"))
+	if m.View().Queue("/", "t") == nil || m.View().Nodes().Len() != 2 {
+		t.Fatal("another folder's start ended what it did not end then")
+	}
+	res := m.Apply(1, 1, NewIncarnation(NodeIDOf("b"))).(*Result)
+	if res.Err != nil || m.View().Queue("/", "t") == nil {
+		t.Fatal(res.Err)
+	}
+	if res = m.Apply(1, 1, NewIncarnation(5)).(*Result); res.Err != nil || m.View().Queue("/", "t") != nil {
+		t.Fatal(res.Err)
+	}
+	if q := m.View().Queue("/", "d"); q.Home != 5 || m.View().Counts(5).Homes != 1 || m.View().Nodes().Len() != 1 {
+		t.Errorf("at home on %d", q.Home)
+	}
+}
+
+// What arguments say about the size of a group and the place of its leader.
+func TestGroupArguments(t *testing.T) {
+	for _, c := range []struct {
+		args         map[string]any
+		size, target int
+		balanced     bool
+		typ          QueueType
+	}{
+		{nil, 3, 0, false, Classic},
+		{map[string]any{"x-queue-type": "quorum", "x-quorum-initial-group-size": 5, "x-quorum-target-group-size": int8(7)}, 5, 7, false, Quorum},
+		{map[string]any{"x-quorum-initial-group-size": "5", "x-quorum-target-group-size": 0}, 3, 0, false, Classic},
+		{map[string]any{"x-queue-leader-locator": "client-local", "x-queue-master-locator": "min-masters"}, 3, 0, false, Classic},
+		{map[string]any{"x-queue-leader-locator": "least-leaders"}, 3, 0, true, Classic},
+		{map[string]any{"x-queue-master-locator": "random"}, 3, 0, true, Classic},
+		{map[string]any{"x-queue-type": 1}, 3, 0, false, ""},
+	} {
+		args := wire.NewTable(c.args)
+		if size, target := GroupSize(args, 3), TargetSize(args, 0); size != c.size || target != c.target {
+			t.Errorf("%v: sizes %d and %d", c.args, size, target)
+		}
+		if Balanced(args) != c.balanced || TypeOf(args) != c.typ {
+			t.Errorf("%v: balanced %v, type %q", c.args, Balanced(args), TypeOf(args))
+		}
+	}
+}
