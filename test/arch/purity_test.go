@@ -19,7 +19,7 @@ var pure = map[string][]string{
 }
 
 // clockless are the rooms that are given the time and never ask for it.
-var clockless = []string{"queue", "catalog", "routing", "wire", "message", "replica", "seglog"}
+var clockless = []string{"queue", "catalog", "routing", "wire", "message", "replica", "seglog", "cluster"}
 
 // Pure rooms import nothing that acts, start no goroutine and make no channel.
 func TestPureRooms(t *testing.T) {
