@@ -84,3 +84,121 @@ func BenchmarkRound(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkRaftEntry is an entry of a group with three members in one process: packed,
+// encoded, sent, decoded, written to logs that do nothing, committed and applied on all.
+func BenchmarkRaftEntry(b *testing.B) {
+	for _, messages := range []int{1, 32, 256} {
+		b.Run(fmt.Sprintf("messages=%d", messages), func(b *testing.B) {
+			c := &benchCluster{}
+			item := make([]byte, 1024)
+			var list []Member
+			for id := uint64(1); id <= 3; id++ {
+				list = append(list, Member{ID: id, Node: id})
+			}
+			for id := uint64(1); id <= 3; id++ {
+				n := Open(Options{
+					Log: instantRaftLog{}, Reader: nothingToRead{}, Shards: 1, Logger: slog.New(slog.DiscardHandler),
+					NodeID: id, Transport: benchTransport{c, id},
+				})
+				h := &plainRaft{plain: plain{item: item}}
+				h.g = n.NewRaftGroup(1, h, list)
+				n.Prepare()
+				c.nodes, c.hosts = append(c.nodes, n), append(c.hosts, h)
+			}
+			for c.lead() == nil {
+				c.run()
+			}
+			l := c.lead()
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				l.pending = messages
+				l.g.Wake()
+				c.run()
+			}
+			b.StopTimer()
+			for _, h := range c.hosts {
+				if h.applied != b.N {
+					b.Fatalf("%d entries of %d were applied", h.applied, b.N)
+				}
+			}
+			b.ReportMetric(float64(messages), "msg/op")
+		})
+	}
+}
+
+type benchCluster struct {
+	nodes []*Node
+	hosts []*plainRaft
+	queue []benchMessage
+}
+
+type benchMessage struct {
+	from, to uint64
+	msg      []byte
+}
+
+func (c *benchCluster) run() {
+	for again := true; again; {
+		again = false
+		for _, n := range c.nodes {
+			for n.Shard(0).Step() {
+				again = true
+			}
+		}
+		q := c.queue
+		c.queue = nil
+		for _, m := range q {
+			c.nodes[m.to-1].Receive(m.from, m.msg)
+		}
+	}
+}
+
+func (c *benchCluster) lead() *plainRaft {
+	for _, h := range c.hosts {
+		if h.serving {
+			return h
+		}
+	}
+	return nil
+}
+
+type benchTransport struct {
+	c  *benchCluster
+	id uint64
+}
+
+func (t benchTransport) Send(to uint64, _ Lane, add func([]byte) []byte) bool {
+	t.c.queue = append(t.c.queue, benchMessage{t.id, to, add(nil)})
+	return true
+}
+
+// plainRaft is plain as a member of a group.
+type plainRaft struct {
+	plain
+	serving bool
+}
+
+func (p *plainRaft) Pack(e *Entry) bool {
+	if p.pending == 0 {
+		return false
+	}
+	return p.plain.Pack(e)
+}
+
+func (p *plainRaft) ApplyForeign(*Entry, []byte, []seglog.Range, [][]byte) { p.applied++ }
+func (p *plainRaft) Abandoned()                                            {}
+func (p *plainRaft) Role(_, _ uint64, serving bool)                        { p.serving = serving }
+
+type instantRaftLog struct{ instantLog }
+
+func (instantRaftLog) KeepTail(seglog.GroupID, uint64)                {}
+func (instantRaftLog) Release(seglog.GroupID, uint64, []seglog.Range) {}
+
+type nothingToRead struct{}
+
+func (nothingToRead) ReadEntry(seglog.GroupID, uint64) (seglog.Replayed, [][]byte, error) {
+	return seglog.Replayed{}, nil, errGone
+}
+func (nothingToRead) Pin(seglog.GroupID, []seglog.Range) (Pinned, error) { return nil, errGone }

@@ -1,7 +1,8 @@
 // Package replica puts the commands of groups in order and drives them: it
 // decides when an entry may be applied and tells when it is stable. A group is
-// direct (nothing written, applied at once) or solo (its entries are in this
-// node's log, applied when appended, stable after the sync).
+// direct (nothing written, applied at once), solo (its entries are in this
+// node's log, applied when appended, stable after the sync), or raft (applied when a
+// majority of its members has them on disk).
 //
 // Few workers serve many groups. Each group is pinned to a shard, and the
 // shard's worker alone touches the group's host: no locks, no goroutine for a
@@ -13,11 +14,16 @@
 // entry, and a worker never blocks.
 //
 //   - host.go: what a group brings along, and the entry it packs
-//   - replicator.go: direct and solo: when an entry may be applied, and the place of another kind
+//   - replicator.go: direct and solo: when an entry may be applied
 //   - shard.go: mailbox, worker, the step of a round
 //   - round.go: one round's batch on its way through the log
 //   - group.go: a group and its snapshots
 //   - node.go: the shards and groups of a node: replay, start, stop
+//   - raft.go: the third replicator, on etcd's raft; raftturn.go: its turn in a round; raftstore.go:
+//     what raft sees of the log; raftpayload.go: what entries carry; raftreplay.go: from the log
+//   - raftsend.go, transport.go, raftcodec.go, rafttime.go: messages, and the beats of all groups
+//   - raftelect.go, raftmembers.go, rafttail.go: who leads, who belongs to it, what is kept for whom
+//   - rafttransfer.go, raftgive.go, rafttake.go: the state for a member that is far behind
 //   - simple.go: a ready-made host for small machines
 //   - stats.go: counters
 package replica

@@ -14,6 +14,7 @@ type Group struct {
 	shard *Shard
 	host  Host
 	repl  replicator
+	raft  *raftGroup // repl, if it is one
 
 	dirty        atomic.Bool // in the shard's mailbox, or taken from it and not yet packed
 	wantSnapshot atomic.Bool // the log asks for one
@@ -78,7 +79,19 @@ func (g *Group) Drop() {
 
 // Fail says, on the worker, that the group's log is damaged: there will be no
 // further entries or snapshots, but there may be a Drop.
-func (g *Group) Fail(err error) { g.failed = err }
+func (g *Group) Fail(err error) {
+	g.failed = err
+	if g.raft != nil {
+		g.Wake() // it leaves the members alone from now on
+	}
+}
+
+// touch is Wake on the worker, before the groups of a round have their turn: the group is among them.
+func (g *Group) touch() {
+	if !g.dirty.Swap(true) {
+		g.shard.takenDirty = append(g.shard.takenDirty, g)
+	}
+}
 
 // snapshotDue reports whether the group is to take a snapshot before its next entry.
 func (g *Group) snapshotDue(o *Options) bool {

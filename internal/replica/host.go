@@ -41,6 +41,26 @@ type Host interface {
 	Recover(clean bool) (wake bool)
 }
 
+// RaftHost is what a host must do beyond Host to be replicated. Of a raft group
+// the items' bytes never change, and Stable and Recover(false) are never called: what is
+// applied is on disk, on this member and on a majority, and there is nothing to
+// take back after a stop of one of them. Pack is called on the leader only, once it
+// has applied all entries of earlier terms, and with no entry under way.
+type RaftHost interface {
+	Host
+	// ApplyForeign applies an entry that another member packed, or this one before it
+	// lost the leadership. Effects that only a leader carries out do not follow. ids and
+	// items are what the entry carries; they belong to the host, and must not be
+	// changed. nil bytes: the item is in this node's log only.
+	ApplyForeign(e *Entry, meta []byte, ids []seglog.Range, items [][]byte)
+	// Abandoned says that the entry packed last will not be applied as packed here. It
+	// may still be applied as a foreign one.
+	Abandoned()
+	// Role says which node leads in this term, 0 if nobody is known to. serving: it is
+	// this one, and it has applied all that went before, so Pack is called from now on.
+	Role(term, leader uint64, serving bool)
+}
+
 // An entry ends when it has about so many bytes of items, or commands.
 const (
 	MaxEntryBytes    = 256 << 10

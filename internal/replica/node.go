@@ -25,6 +25,23 @@ type Log interface {
 	Start()
 }
 
+// Reader reads the log for raft groups.
+type Reader interface {
+	// ReadEntry reads an entry above the group's newest snapshot, or in the tail that is kept: the record, and its items in the order of its ids.
+	ReadEntry(g seglog.GroupID, index uint64) (rec seglog.Replayed, items [][]byte, err error)
+	// Pin keeps items, which are in the log, readable. No I/O; the only method for workers.
+	Pin(g seglog.GroupID, items []seglog.Range) (Pinned, error)
+}
+
+// RaftLog is what raft groups need of it besides.
+type RaftLog interface {
+	Log
+	// KeepTail says that entries above index are to stay readable after snapshots above it. 0: no wish.
+	KeepTail(g seglog.GroupID, index uint64)
+	// Release says that items are no longer needed once the group's record at index is stable.
+	Release(g seglog.GroupID, index uint64, items []seglog.Range)
+}
+
 // Options say what a Node is built from. Zero means the default in brackets.
 type Options struct {
 	Log    Log
@@ -37,6 +54,17 @@ type Options struct {
 	SnapshotBytes   int64
 	// Overdue is how long an entry may wait for the disk before its host is told (15 s).
 	Overdue time.Duration
+	// NodeID, Transport and Reader are for raft groups: the number of this node, the way to
+	// others, and to what lies in the log, which must be a RaftLog then.
+	NodeID    uint64
+	Transport Transport
+	Reader    Reader
+	// Tick is raft's unit of time (100 ms).
+	Tick time.Duration
+	// KeepEntries is how many bytes of applied entries are kept in memory for members
+	// that are a little behind, KeepTail how many on disk for those that are away (16 MiB, 1 GiB).
+	KeepEntries int
+	KeepTail    int64
 	// CloseWait bounds how long Close waits for the disk (30 s).
 	CloseWait time.Duration
 }
@@ -60,6 +88,15 @@ func (o *Options) setDefaults() {
 	if o.Overdue == 0 {
 		o.Overdue = 15 * time.Second
 	}
+	if o.Tick == 0 {
+		o.Tick = 100 * time.Millisecond
+	}
+	if o.KeepEntries == 0 {
+		o.KeepEntries = 16 << 20
+	}
+	if o.KeepTail == 0 {
+		o.KeepTail = 1 << 30
+	}
 	if o.CloseWait == 0 {
 		o.CloseWait = 30 * time.Second
 	}
@@ -82,6 +119,17 @@ type Node struct {
 	tickDone chan struct{}
 	started  atomic.Bool
 	clean    bool // the stop under way is to be a clean one
+	closing  atomic.Bool
+
+	// Of raft groups.
+	raftLog    RaftLog
+	raftTicker clock.Ticker
+	reads      reads
+	downMu     sync.Mutex
+	down       map[uint64]bool // nodes known to be away
+	leading    atomic.Int64
+	transfers  atomic.Int64 // under way from here
+	tailBytes  atomic.Int64 // kept for members that are away
 }
 
 // ErrClosed answers what comes after Close.
@@ -91,8 +139,13 @@ var ErrClosed = errors.New("replica: the node is closed")
 func Open(o Options) *Node {
 	o.setDefaults()
 	n := &Node{o: o, groups: map[seglog.GroupID]*Group{}}
+	n.reads.wake = make(chan struct{}, 1)
+	if o.NodeID != 0 {
+		n.raftLog = o.Log.(RaftLog)
+	}
 	for i := range o.Shards + 1 {
 		s := newShard(n, i)
+		s.cache.limit = o.KeepEntries / (o.Shards + 1)
 		s.stats.roundTime = metrics.NewHistogram(metrics.Durations())
 		s.stats.stableTime = metrics.NewHistogram(metrics.Durations())
 		n.shards = append(n.shards, s)
@@ -122,10 +175,15 @@ func (n *Node) NewGroup(id seglog.GroupID, h Host, logged bool) *Group {
 }
 
 func (n *Node) add(s *Shard, id seglog.GroupID, h Host, logged bool) *Group {
-	g := &Group{id: id, shard: s, host: h, repl: direct{}}
+	var repl replicator = direct{}
 	if logged {
-		g.repl = solo{}
+		repl = solo{}
 	}
+	return n.addWith(s, &Group{id: id, shard: s, host: h, repl: repl})
+}
+
+func (n *Node) addWith(s *Shard, g *Group) *Group {
+	id := g.id
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.groups[id] != nil {
@@ -179,7 +237,11 @@ func (n *Node) Replay(factory func(seglog.GroupID) Host) error {
 				skipped[rec.Group] = true
 				return nil
 			}
-			g = n.NewGroup(rec.Group, h, true)
+			if rh, is := h.(RaftHost); is {
+				g = n.NewRaftGroup(rec.Group, rh, nil)
+			} else {
+				g = n.NewGroup(rec.Group, h, true)
+			}
 		}
 		if g.failed != nil {
 			return nil
@@ -210,6 +272,14 @@ func (n *Node) fail(g *Group, err error) {
 
 // replay applies one record of the log to the group.
 func (g *Group) replay(rec seglog.Replayed) error {
+	switch {
+	case rec.Kind == seglog.KindDrop:
+		g.dropped = true
+		g.shard.node.forget(g)
+		return nil
+	case g.raft != nil:
+		return g.raft.replay(rec)
+	}
 	switch rec.Kind {
 	case seglog.KindSnapshot:
 		if err := g.host.Restore(rec.Meta); err != nil {
@@ -225,9 +295,6 @@ func (g *Group) replay(rec seglog.Replayed) error {
 		g.sinceEntries++
 		g.sinceBytes += int64(len(rec.Meta))
 		return g.host.Replay(rec)
-	case seglog.KindDrop:
-		g.dropped = true
-		g.shard.node.forget(g)
 	default:
 		return fmt.Errorf("unknown kind of record %d", rec.Kind)
 	}
@@ -250,16 +317,19 @@ func (n *Node) Prepare() {
 			if !g.repl.logged() || g.failed != nil {
 				continue
 			}
-			if g.index > 0 {
+			if g.index > 0 || g.raft != nil {
 				var ok bool
 				if live, ok = g.host.Live(live[:0]); ok {
+					if g.raft != nil {
+						live = g.raft.live(live)
+					}
 					if missing := n.o.Log.SetLive(g.id, live); missing > 0 {
 						n.fail(g, fmt.Errorf("group %d: %d of its items are not in the log", g.id, missing))
 						continue
 					}
 				}
 			}
-			if g.host.Recover(clean) {
+			if g.host.Recover(clean || g.raft != nil) || g.raft != nil {
 				g.Wake()
 			}
 		}
@@ -277,6 +347,11 @@ func (n *Node) Start() {
 	n.ticker = n.o.Clock.NewTicker(time.Second)
 	n.tickDone = make(chan struct{})
 	go n.tick()
+	if n.o.NodeID != 0 {
+		n.raftTicker = n.o.Clock.NewTicker(n.o.Tick)
+		go n.raftTick()
+		go n.readLoop()
+	}
 }
 
 // tick looks once a second for entries that wait too long for the disk.
@@ -312,7 +387,11 @@ func (n *Node) NeedSnapshots(ids []seglog.GroupID) {
 // Close(true). Nothing may be handed to the groups any more.
 func (n *Node) Close(clean bool) error {
 	n.clean = clean
+	n.closing.Store(true)
 	n.ticker.Stop()
+	if n.raftTicker != nil {
+		n.raftTicker.Stop()
+	}
 	close(n.tickDone)
 	for _, s := range n.shards {
 		s.stop()

@@ -1,10 +1,8 @@
 package replica
 
 // replicator decides when an entry that a host has packed may be applied, and
-// what its group is told when the entry's record is on disk. There are two:
-// direct and solo. A raft group would be a third: it proposes in packed, puts
-// nothing into the line of entries to apply until a majority has them on disk,
-// and steps its node in stable.
+// what its group is told when the entry's record is on disk. There are three:
+// direct and solo, and raftGroup, which packs and applies in a turn of its own.
 type replicator interface {
 	// logged says whether entries carry what the log needs.
 	logged() bool

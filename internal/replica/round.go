@@ -24,6 +24,7 @@ type round struct {
 	// The entry being packed.
 	block int    // its first block
 	start int    // its last block's first item
+	first int    // its first item
 	next  uint64 // the id that would continue the last block
 	bytes int    // bytes of its items
 }
@@ -67,7 +68,7 @@ func (r *round) reset() {
 // begin starts an entry: e.Meta gets the free room.
 func (r *round) begin(e *Entry) {
 	e.round, e.Meta = r, r.meta
-	r.block, r.start, r.next, r.bytes = len(r.blocks), len(r.items), 0, 0
+	r.block, r.start, r.first, r.next, r.bytes = len(r.blocks), len(r.items), len(r.items), 0, 0
 }
 
 // item adds an item to the entry being packed; ids that follow each other make one block.
@@ -108,6 +109,24 @@ func (r *round) add(g *Group, e *Entry) {
 	})
 	r.groups = append(r.groups, g)
 	r.batch.Sync = r.batch.Sync || e.Sync
+}
+
+// payload copies the entry being packed, for a group that needs it longer than the
+// round, and takes it out of the round again.
+func (r *round) payload(e *Entry) *payload {
+	r.closeBlock()
+	p := newPayload(e.Time, e.Meta, r.blocks[r.block:])
+	clear(r.blocks[r.block:])
+	clear(r.items[r.first:])
+	r.blocks, r.items = r.blocks[:r.block], r.items[:r.first]
+	return p
+}
+
+// addRecord puts a record with memory of its own into the batch.
+func (r *round) addRecord(g *Group, rec seglog.Record) {
+	rec.Group = g.id
+	r.batch.Records = append(r.batch.Records, rec)
+	r.groups = append(r.groups, nil)
 }
 
 // addControl puts a record without items into the batch.

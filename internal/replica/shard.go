@@ -3,6 +3,7 @@ package replica
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"holdfast/internal/invariant"
 	"holdfast/internal/seglog"
@@ -20,7 +21,10 @@ type Shard struct {
 	dirty    []*Group // groups that were woken
 	settled  []*round // rounds that are on disk
 	overdue  bool     // look for rounds that wait too long
-	parked   bool     // nobody works: who clears it has the shard, or wakes the worker, which sleeps on wake
+	ticks    int      // of raft groups
+	news     []peerNews
+	adopted  []*raftGroup // new raft groups
+	parked   bool         // nobody works: who clears it has the shard, or wakes the worker, which sleeps on wake
 	stopping bool
 	wake     chan struct{} // capacity 1
 
@@ -35,6 +39,12 @@ type Shard struct {
 	time         int64    // of the last round
 	done         chan struct{}
 	stats        shardCounters
+
+	rafts     []*raftGroup // in order of id
+	hasRafts  atomic.Bool
+	takenNews []peerNews
+	beats     []beatsTo
+	cache     cache
 }
 
 // ready is an entry that may be applied.
@@ -91,7 +101,9 @@ func (s *Shard) goOn(here bool) {
 }
 
 // idle reports whether the mailbox is empty. The mutex is held.
-func (s *Shard) idle() bool { return len(s.dirty) == 0 && len(s.settled) == 0 && !s.overdue }
+func (s *Shard) idle() bool {
+	return len(s.dirty) == 0 && len(s.settled) == 0 && !s.overdue && s.ticks == 0 && len(s.news) == 0
+}
 
 // stable puts a round that is on disk into the mailbox. The log's committer calls
 // it, and is the worker itself if there is little to tell and nothing else to do:
@@ -167,7 +179,15 @@ func (s *Shard) finish() {
 		if !g.repl.logged() || g.dropped || g.failed != nil || g.sinceEntries == 0 {
 			continue
 		}
-		g.snapshot(r, s.time)
+		if x := g.raft; x != nil {
+			if x.rn == nil {
+				continue
+			}
+			x.snapshot(r, s.time)
+			x.writeHardState(r, s.time)
+		} else {
+			g.snapshot(r, s.time)
+		}
 		s.stats.snapshots.Add(1)
 		if r.used >= keepMeta/2 {
 			s.append(r)
@@ -189,8 +209,11 @@ func (s *Shard) Step() bool {
 	}
 	s.dirty, s.takenDirty = s.takenDirty, s.dirty
 	s.settled, s.takenSettled = s.takenSettled, s.settled
-	overdue := s.overdue
-	s.overdue = false
+	overdue, ticks := s.overdue, s.ticks
+	s.overdue, s.ticks = false, 0
+	if s.hasRafts.Load() {
+		s.takeRafts()
+	}
 	s.mu.Unlock()
 
 	start := s.node.o.Clock.Mono()
@@ -203,13 +226,24 @@ func (s *Shard) Step() bool {
 		s.tellOverdue(start)
 	}
 
+	if len(s.takenNews) > 0 || ticks > 0 {
+		s.timePasses(ticks, start)
+	}
+
 	r := s.emptyRound()
 	for _, g := range s.takenDirty {
 		g.dirty.Store(false)
-		s.pack(r, g)
+		if g.raft != nil {
+			g.raft.turn(s, r)
+		} else {
+			s.pack(r, g)
+		}
 	}
 	s.takenDirty = emptied(s.takenDirty)
 	s.append(r)
+	if len(s.beats) > 0 {
+		s.sendBeats()
+	}
 	s.apply()
 	s.stats.round(s.node.o.Clock.Mono() - start)
 	return true
@@ -295,7 +329,7 @@ func (s *Shard) tellOverdue(now int64) {
 			return
 		}
 		for i, g := range r.groups {
-			if g != nil {
+			if g != nil && g.raft == nil {
 				g.host.Overdue(r.batch.Records[i].Index)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"holdfast/internal/invariant"
 	"holdfast/internal/seglog"
 )
 
@@ -16,14 +17,15 @@ type SimpleMachine interface {
 	Restore(blob []byte) error
 }
 
-// SimpleGroup drives a SimpleMachine.
+// SimpleGroup drives a SimpleMachine, alone (solo) or with other members (raft).
 type SimpleGroup struct {
 	m     SimpleMachine
 	group *Group
+	raft  bool
 
 	mu     sync.Mutex
 	inbox  []proposal
-	closed error
+	closed error // why nothing is taken: for good, or because another node leads
 
 	// The worker's own.
 	pending []proposal // taken from the inbox, not packed
@@ -52,10 +54,32 @@ func (n *Node) NewSimpleGroup(id seglog.GroupID, m SimpleMachine) *SimpleGroup {
 	return g
 }
 
+// NewSimpleRaftGroup adds a group for a small machine that is replicated to members, as
+// NewRaftGroup does. It must be called before Replay.
+func (n *Node) NewSimpleRaftGroup(id seglog.GroupID, m SimpleMachine, members []Member) *SimpleGroup {
+	g := &SimpleGroup{m: m, raft: true, closed: &NotLeaderError{}}
+	g.group = n.addRaft(n.shards[len(n.shards)-1], id, g, members)
+	n.simple = append(n.simple, g)
+	return g
+}
+
+// JoinSimpleRaftGroup adds an empty member, as JoinRaftGroup does.
+func (n *Node) JoinSimpleRaftGroup(id seglog.GroupID, m SimpleMachine, member uint64) *SimpleGroup {
+	return n.NewSimpleRaftGroup(id, m, n.joining(member))
+}
+
+// Group returns the group behind it.
+func (g *SimpleGroup) Group() *Group { return g.group }
+
 // Propose puts a command in line; those of one caller keep their order. done,
 // if not nil, gets what Apply returned, or an error: ErrClosed after Close, or
 // ErrOverdue. With waitStable it runs when the command is on disk, else when it
-// is applied. It runs on the worker and must not block. cmd must not change.
+// is applied. It runs on the worker, or at once if the command is not even put in line,
+// and must not block. cmd must not change.
+//
+// With other members it runs when a majority has the command on disk and it is applied
+// here, and there are more errors: NotLeaderError (another node leads; nothing has
+// happened), and ErrUnknown.
 func (g *SimpleGroup) Propose(cmd []byte, waitStable bool, done func(result any, err error)) {
 	g.mu.Lock()
 	if err := g.closed; err != nil {
@@ -118,7 +142,7 @@ func (g *SimpleGroup) Apply(e *Entry) {
 		result := g.m.Apply(e.Index, e.Time, p.cmd)
 		switch {
 		case p.done == nil:
-		case p.waitStable:
+		case p.waitStable && !g.raft:
 			g.waiting = append(g.waiting, answer{e.Index, result, p.done})
 		default:
 			p.done(result, nil)
@@ -134,7 +158,63 @@ func (g *SimpleGroup) Stable(index uint64) {
 
 // Overdue implements Host.
 func (g *SimpleGroup) Overdue(index uint64) {
+	g.answerPacked(ErrOverdue)
 	g.answer(index, func(a *answer) { a.done(nil, ErrOverdue) })
+}
+
+// answerPacked answers those whose commands are under way to other members.
+func (g *SimpleGroup) answerPacked(err error) {
+	if !g.raft {
+		return
+	}
+	for i := range g.packed {
+		if done := g.packed[i].done; done != nil {
+			g.packed[i].done = nil
+			done(nil, err)
+		}
+	}
+}
+
+// Abandoned implements RaftHost.
+func (g *SimpleGroup) Abandoned() {
+	g.answerPacked(ErrUnknown)
+	clear(g.packed)
+}
+
+// Role implements RaftHost: while another node leads, nothing is taken.
+func (g *SimpleGroup) Role(_, leader uint64, _ bool) {
+	g.mu.Lock()
+	if g.closed == ErrClosed {
+		g.mu.Unlock()
+		return
+	}
+	g.closed = nil
+	if leader != g.group.shard.node.o.NodeID {
+		g.closed = &NotLeaderError{leader}
+	}
+	err := g.closed
+	var left []proposal
+	if err != nil {
+		left = append(g.pending, g.inbox...)
+		g.pending, g.inbox = nil, nil
+	}
+	g.mu.Unlock()
+	refuse(left, err)
+}
+
+func refuse(left []proposal, err error) {
+	for i := range left {
+		if done := left[i].done; done != nil {
+			done(nil, err)
+		}
+	}
+}
+
+// ApplyForeign implements RaftHost.
+func (g *SimpleGroup) ApplyForeign(e *Entry, meta []byte, _ []seglog.Range, _ [][]byte) {
+	if err := g.run(e.Index, e.Time, meta); err != nil {
+		invariant.Failf("group %d, entry %d: %v", g.group.id, e.Index, err)
+	}
 }
 
 // answer calls fn for those who wait for entries up to index.
@@ -155,17 +235,18 @@ func (g *SimpleGroup) fail(err error) {
 	left := append(g.pending, g.inbox...)
 	g.inbox = nil
 	g.mu.Unlock()
-	for i := range left {
-		if done := left[i].done; done != nil {
-			done(nil, err)
-		}
-	}
+	refuse(left, err)
+	g.answerPacked(ErrUnknown)
 	g.answer(^uint64(0), func(a *answer) { a.done(nil, err) })
 }
 
 // Replay implements Host.
 func (g *SimpleGroup) Replay(rec seglog.Replayed) error {
-	b := rec.Meta
+	return g.run(rec.Index, rec.Time, rec.Meta)
+}
+
+// run applies the commands of an entry that was not packed here.
+func (g *SimpleGroup) run(index uint64, time int64, b []byte) error {
 	if len(b) == 0 || b[0] != simpleVersion {
 		return errors.New("entry of an unknown version")
 	}
@@ -174,7 +255,7 @@ func (g *SimpleGroup) Replay(rec seglog.Replayed) error {
 		if k <= 0 || n > uint64(len(b)-k) {
 			return errors.New("malformed entry")
 		}
-		g.m.Apply(rec.Index, rec.Time, b[k:k+int(n)])
+		g.m.Apply(index, time, b[k:k+int(n)])
 		b = b[k+int(n):]
 	}
 	return nil

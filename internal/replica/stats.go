@@ -17,15 +17,16 @@ type Stats struct {
 	Snapshots uint64
 	BusyNanos uint64 // time spent in rounds
 	InLog     int64  // rounds waiting for the disk
+	Sent      uint64 // messages to other members, heartbeats counted by the node
 	// RoundTime and StableTime are in seconds: how long a round took, and how
 	// long one waited for the disk.
 	RoundTime, StableTime metrics.Distribution
 }
 
 type shardCounters struct {
-	rounds, entries, records, batches, snapshots, busy atomic.Uint64
-	inLog                                              atomic.Int64
-	roundTime, stableTime                              *metrics.Histogram
+	rounds, entries, records, batches, snapshots, busy, sent atomic.Uint64
+	inLog                                                    atomic.Int64
+	roundTime, stableTime                                    *metrics.Histogram
 }
 
 func (c *shardCounters) round(nanos int64) {
@@ -60,6 +61,7 @@ func (n *Node) Stats() Stats {
 		st.Snapshots += c.snapshots.Load()
 		st.BusyNanos += c.busy.Load()
 		st.InLog += c.inLog.Load()
+		st.Sent += c.sent.Load()
 		st.RoundTime.Add(c.roundTime.Read())
 		st.StableTime.Add(c.stableTime.Read())
 	}

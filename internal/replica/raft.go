@@ -1,0 +1,264 @@
+package replica
+
+import (
+	"fmt"
+	"sync"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"holdfast/internal/invariant"
+	"holdfast/internal/seglog"
+)
+
+// Raft counts time in ticks of Options.Tick. Groups beat every beatTicks; without a
+// beat for electionTicks to twice that a member asks for an election. That is the slow
+// way: mostly a node is known to be gone long before (Node.Down, Node.Suspect).
+const (
+	beatTicks     = 5
+	electionTicks = 20
+)
+
+// Bounds of what is on its way to one member.
+const (
+	maxInflight = 16
+	// applyAtOnce is about how many bytes of entries, as raft counts, are applied
+	// before others have their turn: some 64 entries.
+	applyAtOnce = 64 * entryOverhead
+	// inboxBytes is how much may wait in the inbox of a group. More is dropped; raft sends it again.
+	inboxBytes = 32 << 20
+)
+
+// raftGroup is the third replicator: an entry is applied when a majority has it on
+// disk. All but the inbox belongs to the worker of the group's shard.
+//
+// One entry of the host is under way at a time, and only while this member leads and
+// has applied an entry of its own term (docs/decisions/0009). So a host packs
+// against the state that its entry will be applied to.
+type raftGroup struct {
+	g    *Group
+	host RaftHost
+
+	inMu    sync.Mutex
+	inbox   []incoming
+	inBytes int
+	asks    []func() // run on the worker
+
+	rn    *raft.RawNode // nil before the start, and after the end
+	store store
+	members
+	self      uint64 // member id
+	create    bool   // write the first snapshot
+	committed uint64 // while replaying: how far the group is known to be committed
+
+	// What raft said last.
+	term, lead uint64
+	state      raft.StateType
+	serving    bool // leads, and has applied an entry of this term
+	told       role
+
+	appends  []storageAppend // in the log, not yet stable; oldest first
+	taken    []incoming
+	payloads map[entryID]*payload // stepped or proposed, not yet in the store
+	out      []*pb.Message        // to other members, sent at the end of the turn
+	peers    map[uint64]*peer     // members, by id
+
+	underWay entryID // what the host packed last and is not applied; zero: nothing
+	since    int64   // clock.Mono when it was packed
+	entry    Entry   // that it packed
+	time     int64   // of the last entry applied
+	changes  []change
+
+	campaign  int  // ticks until this member asks for an election; 0: it does not
+	counted   bool // in Node.Leading
+	handing   bool // the leadership is being handed over
+	ended     bool
+	keptTail  int64                   // bytes of the entries kept below the snapshot
+	sending   map[uint64]*outTransfer // states on their way to members, by id
+	receiving *inTransfer
+	staged    []seglog.Range // items received that are not part of the state yet
+
+	keeping bool // the log was asked to keep some
+}
+
+// entryID names an entry, and with it what it carries: in raft two entries of the same
+// index and term are the same.
+type entryID struct{ index, term uint64 }
+
+// storageAppend is one write to the log and what is to happen when it is stable.
+type storageAppend struct {
+	responses []*pb.Message
+	then      func() // or nil
+}
+
+// role is what a host was told last.
+type role struct {
+	term, leader uint64
+	serving      bool
+}
+
+// NewRaftGroup adds a group that is replicated to members; one of them is on this
+// node. If the log holds the group, it goes on from there and members do not matter;
+// else it begins with them: all nodes must name the same.
+func (n *Node) NewRaftGroup(id seglog.GroupID, h RaftHost, members []Member) *Group {
+	return n.addRaft(n.shards[n.ShardOf(id)], id, h, members)
+}
+
+// JoinRaftGroup adds an empty member to a group that has been there before. It waits
+// until a leader that has added it (Group.ChangeMembers) brings it up to date.
+func (n *Node) JoinRaftGroup(id seglog.GroupID, h RaftHost, member uint64) *Group {
+	return n.addRaft(n.shards[n.ShardOf(id)], id, h, n.joining(member))
+}
+
+// joining is how a group begins that waits for a leader: with a member that has no vote, alone.
+func (n *Node) joining(member uint64) []Member {
+	return []Member{{ID: member, Node: n.o.NodeID, Learner: true}}
+}
+
+func (n *Node) addRaft(s *Shard, id seglog.GroupID, h RaftHost, list []Member) *Group {
+	if n.o.NodeID == 0 {
+		invariant.Failf("raft group %d on a node without a number", id)
+	}
+	x := newRaftGroup(h, list, n.o.NodeID)
+	started := n.Started()
+	x.g = &Group{id: id, shard: s, host: h, repl: x, raft: x}
+	g := n.addWith(s, x.g)
+	s.adopt(x)
+	if started {
+		g.Wake() // the worker starts it
+	}
+	return g
+}
+
+func newRaftGroup(h RaftHost, list []Member, node uint64) *raftGroup {
+	x := &raftGroup{
+		host: h, payloads: map[entryID]*payload{}, peers: map[uint64]*peer{}, sending: map[uint64]*outTransfer{},
+		members: members{conf: &pb.ConfState{}, nodes: map[uint64]uint64{}},
+	}
+	x.store = store{conf: x.conf, first: 1}
+	x.store.snapshotOf = x.snapshotNow
+	for _, m := range list {
+		if m.Node == node {
+			x.self = m.ID
+		}
+	}
+	if len(list) > 1 || len(list) == 1 && !list[0].Learner {
+		x.members, x.create = newMembers(list), true
+		x.store.conf = x.conf
+	}
+	return x
+}
+
+// logged implements replicator.
+func (x *raftGroup) logged() bool { return true }
+
+// packed implements replicator; the turn of a raft group does without.
+func (x *raftGroup) packed(*Shard, *round, *Group, *Entry) {
+	invariant.Failf("group %d is packed as if it were not replicated", x.g.id)
+}
+
+// put puts a message into the inbox. False: there was no room for it, or no use.
+func (x *raftGroup) put(in incoming) bool {
+	x.inMu.Lock()
+	defer x.inMu.Unlock()
+	if x.inBytes+in.size > inboxBytes && in.read == nil {
+		return false
+	}
+	x.inBytes += in.size
+	x.inbox = append(x.inbox, in)
+	return true
+}
+
+// ask has fn run on the worker.
+func (x *raftGroup) ask(fn func()) {
+	x.inMu.Lock()
+	x.asks = append(x.asks, fn)
+	x.inMu.Unlock()
+	x.g.Wake()
+}
+
+// start makes the raft node, from what was replayed or from nothing.
+func (x *raftGroup) start(r *round, time int64) error {
+	if x.self == 0 {
+		return fmt.Errorf("no member of group %d is on this node", x.g.id)
+	}
+	switch {
+	case x.store.last() > 0:
+	case x.create:
+		x.begin(r, time)
+	default:
+		x.writeHardState(r, time)
+	}
+	rn, err := raft.NewRawNode(&raft.Config{
+		ID: x.self, Storage: &x.store, Applied: x.store.applied,
+		ElectionTick: electionTicks, HeartbeatTick: beatTicks, PreVote: true, CheckQuorum: true,
+		AsyncStorageWrites: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
+		MaxSizePerMsg: 64 * entryOverhead, MaxCommittedSizePerReady: applyAtOnce, MaxInflightMsgs: maxInflight,
+		Logger: raftLogger{x.g.shard.node.o.Logger.With("group", uint64(x.g.id))},
+	})
+	if err != nil {
+		return err
+	}
+	x.rn, x.term = rn, x.store.term
+	x.rankedCampaign()
+	return nil
+}
+
+// begin makes the first snapshot: the empty state with the members it begins with, at
+// index 1 of term 1, the same on all of them.
+func (x *raftGroup) begin(r *round, time int64) {
+	x.store.reset(1, 1, x.conf, func(*slot) {})
+	x.store.term = 1
+	x.g.index, x.g.term = 1, 1
+	x.writeHardState(r, time)
+	x.writeSnapshot(r, time)
+}
+
+// writeHardState puts what must not be forgotten into the round.
+func (x *raftGroup) writeHardState(r *round, time int64) {
+	h := hardState{x.self, x.store.term, x.store.vote, x.store.commit}
+	r.addRecord(x.g, seglog.Record{
+		Kind: seglog.KindHardState, Term: max(x.store.term, 1), Index: x.store.last(), Time: time, Meta: h.append(nil),
+	})
+}
+
+// writeSnapshot puts a snapshot of the state as it is now into the round.
+func (x *raftGroup) writeSnapshot(r *round, time int64) {
+	head := snapshotHead{self: x.self, time: x.time, members: x.members}
+	meta := head.append(nil)
+	n := len(meta)
+	if meta = x.host.AppendSnapshot(meta); len(meta) == n {
+		invariant.Failf("group %d: empty snapshot", x.g.id)
+	}
+	r.addRecord(x.g, seglog.Record{
+		Kind: seglog.KindSnapshot, Term: x.store.appliedTerm, Index: x.store.applied, Time: time, Meta: meta,
+	})
+	x.g.sinceEntries, x.g.sinceBytes, x.g.snapshotSize = 0, 0, int64(len(meta))
+}
+
+// end lets go of everything but the host.
+func (x *raftGroup) end() {
+	if x.ended {
+		return
+	}
+	x.abandon()
+	x.ended, x.rn, x.serving = true, nil, false
+	x.g.shard.node.leads(x, false)
+	x.g.shard.node.tailBytes.Add(-x.keptTail)
+	x.dropTransfers()
+	x.receiving = nil
+	for i := range x.store.slots {
+		x.gone(&x.store.slots[i])
+	}
+	x.store.slots = nil
+	x.payloads, x.out = nil, nil
+	x.failChanges(ErrClosed)
+	x.g.shard.leave(x)
+}
+
+// gone says that an entry is not in the store any more.
+func (x *raftGroup) gone(s *slot) {
+	if s.payload != nil {
+		x.g.shard.cache.drop(s.payload)
+	}
+}

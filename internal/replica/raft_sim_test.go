@@ -1,0 +1,300 @@
+package replica
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"testing"
+
+	"holdfast/internal/seglog"
+)
+
+var (
+	simSeeds = flag.Int("raft.seeds", 200, "how many seeds the simulation of raft groups runs")
+	simFirst = flag.Uint64("raft.first", 1, "the first of them")
+	simSteps = flag.Int("raft.steps", 6000, "how many things happen in each")
+)
+
+// TestRaftSimulation lets everything happen that may happen to three or five nodes, in
+// an order drawn from a seed: messages and syncs late or never, links that break one way
+// or both, crashes that lose what was not synced, elections, transfers, snapshots. What is
+// checked is in judge and ledger: all members apply the same entries in the same order, once, and
+// only what was proposed; nothing that was confirmed is ever unknown to a member that serves. In the end
+// all is well again, and all members have the same.
+func TestRaftSimulation(t *testing.T) {
+	total := tally{}
+	for seed := *simFirst; seed < *simFirst+uint64(*simSeeds); seed++ {
+		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) { total.add(simulate(t, seed)) })
+		if !ok {
+			t.Fatalf("go test -run 'TestRaftSimulation' -raft.first %d -raft.seeds 1", seed)
+		}
+	}
+	t.Logf("%+v", total)
+	if *simSeeds >= 100 && (total.Confirmed == 0 || total.Leaders < *simSeeds || total.Crashes < *simSeeds || total.Foreign == 0) {
+		t.Fatalf("too little happens: %+v", total)
+	}
+}
+
+// tally is what happened in a simulation.
+type tally struct{ Proposed, Confirmed, Leaders, Crashes, Cuts, Foreign, Messages, Entries, Changes, Installs int }
+
+func (a *tally) add(b tally) {
+	a.Proposed += b.Proposed
+	a.Confirmed += b.Confirmed
+	a.Leaders += b.Leaders
+	a.Crashes += b.Crashes
+	a.Cuts += b.Cuts
+	a.Foreign += b.Foreign
+	a.Messages += b.Messages
+	a.Entries += b.Entries
+	a.Changes += b.Changes
+	a.Installs += b.Installs
+}
+
+type sim struct {
+	*cluster
+	tally
+	changes bool            // of members
+	removed map[uint64]bool // ids that are not used again
+}
+
+func simulate(t *testing.T, seed uint64) tally {
+	n, voters := 3, 3
+	switch seed % 4 {
+	case 0:
+		n, voters = 5, 5
+	case 1:
+		n = 5 // members come and go
+	}
+	o := Options{}
+	if seed%3 > 0 {
+		o.SnapshotEntries, o.KeepEntries = 10, 200
+	}
+	if seed%3 == 2 {
+		o.KeepTail = 1
+	}
+	s := &sim{cluster: newCluster(t, seed, n, voters, o), changes: n > voters}
+	for _, m := range s.nodes[voters:] {
+		m.start()
+	}
+	defer func() {
+		if t.Failed() {
+			t.Log(s.String())
+		}
+	}()
+	// Each seed has its own weather.
+	trouble := s.rng.IntN(100)
+	for range *simSteps {
+		s.happen(trouble)
+	}
+	s.heal()
+	s.Confirmed, s.Leaders, s.Messages, s.Entries = len(s.judge.done), len(s.judge.leaders), s.sent, len(s.judge.entries)
+	for _, m := range s.nodes {
+		s.Foreign += m.h.foreign
+		if l, is := m.disk.(*memLog); is {
+			for i := range l.records {
+				if l.records[i].Kind == seglog.KindInstall {
+					s.Installs++
+				}
+			}
+		}
+	}
+	return s.tally
+}
+
+// happen lets one thing happen.
+func (s *sim) happen(trouble int) {
+	m := s.nodes[s.rng.IntN(len(s.nodes))]
+	switch k := s.rng.IntN(1000); {
+	case k < 300:
+		m.step()
+	case k < 450:
+		if m.up {
+			m.disk.commit()
+		}
+	case k < 750:
+		from := s.nodes[s.rng.IntN(len(s.nodes))]
+		for lane := range LaneBulk + 1 {
+			s.deliver(from.id, m.id, lane)
+		}
+	case k < 860:
+		s.Proposed++
+		if l := s.leader(); l != nil && s.rng.IntN(4) > 0 {
+			s.propose(l)
+		} else if m.up {
+			s.propose(m)
+		}
+	case k < 880:
+		if m.up {
+			m.n.ReadStep()
+		}
+	case k < 930:
+		s.clk.Advance(100 * 1e6)
+		if s.rng.IntN(3) > 0 {
+			for _, m := range s.nodes {
+				if m.up {
+					m.n.TickRaft()
+				}
+			}
+		} else if m.up { // clocks do not run alike
+			m.n.TickRaft()
+		}
+	case k < 935:
+		if s.changes && s.rng.IntN(2) == 0 {
+			s.change()
+		} else if m.up {
+			m.n.NeedSnapshots([]seglog.GroupID{s.group})
+		}
+	case k < 970:
+		if m.up && s.rng.IntN(400) < trouble {
+			s.suspect(m)
+		} else {
+			s.repair()
+		}
+	case s.rng.IntN(400) >= trouble:
+		s.repair()
+	case k < 980:
+		if m.up {
+			s.Crashes++
+			m.crash()
+		} else {
+			m.start()
+		}
+	case k < 990:
+		s.cut(m)
+	default:
+		if m.up && m.h.serving {
+			m.h.g.TransferLeader(uint64(1 + s.rng.IntN(len(s.nodes))))
+		}
+	}
+}
+
+// change has the leader change the members. Node 1 stays, so that somebody is there in the end.
+func (s *sim) change() {
+	l := s.leader()
+	if l == nil {
+		return
+	}
+	id := uint64(2 + s.rng.IntN(len(s.nodes)-1))
+	c := MemberChange{Kind: ChangeKind(1 + s.rng.IntN(3)), Member: Member{ID: id, Node: id}}
+	if c.Kind == Remove && s.rng.IntN(3) > 0 || c.Kind != Remove && s.removed[id] {
+		return
+	}
+	if c.Kind == AddLearner && slices.Contains(l.h.g.raft.conf.Voters, id) {
+		return
+	}
+	if c.Kind == Remove {
+		if s.removed == nil {
+			s.removed = map[uint64]bool{}
+		}
+		if len(s.removed) == len(s.nodes)-2 {
+			return
+		}
+		s.removed[id] = true
+	}
+	l.h.g.ChangeMembers(c, func(err error) {
+		if err == nil {
+			s.Changes++
+		}
+	})
+}
+
+// suspect has a node believe that another is gone, or that all are there.
+func (s *sim) suspect(m *member) {
+	other := s.nodes[s.rng.IntN(len(s.nodes))]
+	if other == m {
+		return
+	}
+	if s.rng.IntN(2) == 0 {
+		m.n.PeerDown(other.id)
+	} else {
+		m.n.PeerUp(other.id)
+	}
+}
+
+// cut breaks links from or to a node.
+func (s *sim) cut(m *member) {
+	s.Cuts++
+	how := s.rng.IntN(4)
+	for _, other := range s.nodes {
+		if other == m || how == 3 && s.rng.IntN(2) == 0 {
+			continue
+		}
+		if how != 1 {
+			s.wire(m.id, other.id).broken = true
+			s.breakLink(m.id, other.id)
+		}
+		if how != 2 {
+			s.wire(other.id, m.id).broken = true
+			s.breakLink(other.id, m.id)
+		}
+	}
+}
+
+// repair makes one broken thing whole.
+func (s *sim) repair() {
+	m := s.nodes[s.rng.IntN(len(s.nodes))]
+	if !m.up {
+		m.start()
+		return
+	}
+	for _, other := range s.nodes {
+		for _, l := range []link{{m.id, other.id}, {other.id, m.id}} {
+			if w := s.wire(l.from, l.to); w.broken && s.rng.IntN(2) == 0 {
+				w.broken = false
+				if to := s.nodes[l.to-1]; to.up {
+					to.n.PeerUp(l.from)
+				}
+			}
+		}
+	}
+}
+
+// heal makes everything whole, and checks that the group comes to rest with all that was confirmed.
+func (s *sim) heal() {
+	for _, w := range s.links {
+		w.broken = false
+	}
+	for _, m := range s.nodes {
+		if !m.up {
+			m.start()
+		}
+		for _, other := range s.nodes {
+			m.n.PeerUp(other.id)
+		}
+	}
+	var l *member
+	for range 150 {
+		s.settleFor(1)
+		if l = s.leader(); l != nil {
+			break
+		}
+	}
+	if l == nil {
+		s.t.Fatalf("nobody leads after all is well\n%v", s)
+	}
+	s.settleFor(transferTicks + 25) // longer than a transfer that broke unnoticed
+	l = s.mustLead()
+	last := s.ops + 1
+	s.propose(l)
+	s.settleFor(25)
+	if !s.judge.done[last] {
+		s.t.Fatalf("an operation is not carried out although all is well\n%v", s)
+	}
+	s.same()
+	for _, m := range s.nodes {
+		x := m.h.g.raft
+		if len(x.appends) > 0 || len(x.payloads) > 0 || len(x.out) > 0 {
+			s.t.Fatalf("node %d does not come to rest", m.id)
+		}
+		kept := 0
+		for i := range x.store.slots {
+			if p := x.store.slots[i].payload; p != nil && p.kept {
+				kept += p.size
+			}
+		}
+		if kept != m.n.Shard(0).cache.bytes {
+			s.t.Fatalf("node %d keeps %d bytes and counts %d", m.id, kept, m.n.Shard(0).cache.bytes)
+		}
+	}
+}

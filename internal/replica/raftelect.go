@@ -1,0 +1,239 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+)
+
+// NotLeaderError says that a command must go to another node. It was not carried out.
+type NotLeaderError struct{ Leader uint64 } // the node, or 0: nobody is known to lead
+
+// Error implements error.
+func (e *NotLeaderError) Error() string {
+	if e.Leader == 0 {
+		return "replica: the group has no leader"
+	}
+	return fmt.Sprintf("replica: node %d leads the group", e.Leader)
+}
+
+// ErrUnknown answers a command whose leader lost the leadership before it was
+// committed. It may come into effect, or not.
+var ErrUnknown = errors.New("replica: the leadership was lost, and nobody knows what became of the command")
+
+// Steps of an election in ticks: how long who comes next waits, and how long all wait
+// before they try again.
+const (
+	campaignStep  = 3
+	campaignAgain = 6
+)
+
+// PeerDown says that nothing can reach a node, or that it is suspected to be gone.
+// Groups that it leads get another leader at once.
+func (n *Node) PeerDown(node uint64) { n.news(node, true) }
+
+// PeerUp says that a node is there again.
+func (n *Node) PeerUp(node uint64) { n.news(node, false) }
+
+func (n *Node) news(node uint64, down bool) {
+	n.downMu.Lock()
+	if n.down == nil {
+		n.down = map[uint64]bool{}
+	}
+	n.down[node] = down
+	n.downMu.Unlock()
+	for _, s := range n.shards {
+		if s.hasRafts.Load() {
+			s.mu.Lock()
+			s.news = append(s.news, peerNews{node, down})
+			s.unpark()
+		}
+	}
+}
+
+// isDown says whether a node is known to be away.
+func (n *Node) isDown(node uint64) bool {
+	n.downMu.Lock()
+	defer n.downMu.Unlock()
+	return n.down[node]
+}
+
+// peerNews is that a node came or went.
+type peerNews struct {
+	node uint64
+	down bool
+}
+
+// peerNews carries out what follows for a group.
+func (x *raftGroup) peerNews(p peerNews) {
+	if x.rn == nil || !p.down {
+		return
+	}
+	for _, m := range x.list() {
+		if m.Node != p.node || m.ID == x.self {
+			continue
+		}
+		if q := x.peers[m.ID]; q != nil {
+			q.parked = nil
+		}
+		if x.state == raft.StateLeader {
+			x.rn.ReportUnreachable(m.ID)
+			if o := x.sending[m.ID]; o != nil {
+				x.failTransfer(o, "it is away")
+			}
+		}
+		if t := x.receiving; t != nil && t.from == m.ID {
+			x.receiving = nil
+		}
+		if x.lead == m.ID {
+			_ = x.rn.ForgetLeader()
+			x.lead = 0
+			x.rankedCampaign()
+		}
+		x.g.touch()
+	}
+}
+
+// rank says how many members come before this one when a leader is sought: voters in
+// order of id, from another one on in each group, without those that are away.
+func (x *raftGroup) rank() (rank int, voter bool) {
+	voters := x.conf.Voters
+	at := slices.Index(voters, x.self)
+	if at < 0 {
+		return 0, false
+	}
+	n := len(voters)
+	for i := int(uint64(x.g.id) % uint64(n)); i != at; i = (i + 1) % n {
+		if !x.g.shard.node.isDown(x.nodes[voters[i]]) {
+			rank++
+		}
+	}
+	return rank, true
+}
+
+// rankedCampaign asks for an election: at once, or when those that come before have had their turn.
+func (x *raftGroup) rankedCampaign() {
+	rank, voter := x.rank()
+	switch {
+	case !voter:
+	case rank == 0:
+		x.campaign = campaignAgain
+		_ = x.rn.Campaign()
+	default:
+		x.campaign = rank * campaignStep
+	}
+}
+
+// tick lets time pass.
+func (x *raftGroup) tick(n int, now int64) {
+	if x.rn == nil {
+		return
+	}
+	if len(x.nodes) > 1 {
+		for range n {
+			x.rn.Tick()
+		}
+	}
+	if x.campaign > 0 && x.state != raft.StateLeader {
+		if x.campaign -= n; x.campaign <= 0 {
+			rank, voter := x.rank()
+			x.campaign = campaignAgain + rank*campaignStep
+			if voter {
+				_ = x.rn.Campaign()
+			}
+		}
+	}
+	if x.underWay != (entryID{}) && now-x.since >= int64(x.g.shard.node.o.Overdue) {
+		x.host.Overdue(x.underWay.index)
+	}
+	if len(x.sending) > 0 {
+		x.tickTransfers(n)
+	}
+	if x.rn.HasReady() || x.handing && !x.isHanding() {
+		x.g.touch()
+	}
+}
+
+func (x *raftGroup) leaderNode() uint64 {
+	if x.lead == 0 {
+		return 0
+	}
+	if x.lead == x.self {
+		return x.g.shard.node.o.NodeID
+	}
+	return x.nodeOf(x.lead)
+}
+
+func (x *raftGroup) notLeader() error {
+	if x.lead == x.self {
+		return &NotLeaderError{}
+	}
+	return &NotLeaderError{x.leaderNode()}
+}
+
+// TransferLeader hands the leadership to a member, or, if to is 0, to the one that has
+// most of the log and is not away. Meanwhile nothing is packed. Nothing happens if this
+// member does not lead.
+func (g *Group) TransferLeader(to uint64) {
+	g.raft.ask(func() { g.raft.handOver(to) })
+}
+
+func (x *raftGroup) handOver(to uint64) {
+	if x.rn == nil || x.state != raft.StateLeader {
+		return
+	}
+	if to == 0 {
+		var most uint64
+		x.rn.WithProgress(func(id uint64, typ raft.ProgressType, p tracker.Progress) {
+			if id == x.self || typ == raft.ProgressTypeLearner || x.g.shard.node.isDown(x.nodes[id]) {
+				return
+			}
+			if p.Match > most || to == 0 || p.Match == most && id < to {
+				to, most = id, p.Match
+			}
+		})
+	}
+	if to == 0 || to == x.self {
+		return
+	}
+	x.handing = true
+	x.rn.TransferLeader(to)
+}
+
+// isHanding says whether the leadership is still being handed over. Raft gives up after a while.
+func (x *raftGroup) isHanding() bool {
+	if x.handing {
+		x.handing = x.state == raft.StateLeader && x.rn.BasicStatus().LeadTransferee != 0
+	}
+	return x.handing
+}
+
+// HandOver hands over the leadership of all groups that this node leads, before it
+// stops. Leading tells how many are left.
+func (n *Node) HandOver() {
+	for _, s := range n.shards {
+		for _, g := range n.groupsOf(s) {
+			if g.raft != nil {
+				g.TransferLeader(0)
+			}
+		}
+	}
+}
+
+// Leading returns how many raft groups this node leads and serves.
+func (n *Node) Leading() int { return int(n.leading.Load()) }
+
+// leads keeps count of the groups that are led here.
+func (n *Node) leads(x *raftGroup, serving bool) {
+	if serving != x.counted {
+		x.counted = serving
+		if serving {
+			n.leading.Add(1)
+		} else {
+			n.leading.Add(-1)
+		}
+	}
+}

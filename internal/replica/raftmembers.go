@@ -1,0 +1,208 @@
+package replica
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+	"google.golang.org/protobuf/proto"
+)
+
+// MemberChange is a change of the members of a group.
+type MemberChange struct {
+	Kind   ChangeKind
+	Member Member
+}
+
+// ChangeKind tells changes apart.
+type ChangeKind uint8
+
+// The kinds of changes.
+const (
+	// AddLearner takes a member in that has no vote: it gets the state and all entries.
+	AddLearner ChangeKind = iota + 1
+	// Promote gives a learner its vote, or takes a member in with one.
+	Promote
+	// Remove takes a member out.
+	Remove
+)
+
+// Errors of changes.
+var (
+	ErrChangeRefused = errors.New("replica: the group is not ready for this change of its members")
+	errChange        = errors.New("replica: the change of members makes no sense")
+)
+
+// change is one that waits, or is under way.
+type change struct {
+	cc   *pb.ConfChangeV2
+	id   entryID // zero: not proposed yet
+	done func(error)
+}
+
+// ChangeMembers changes the members of a group, one change after another. done runs on
+// the worker when the change is applied here, or with an error: NotLeaderError (nothing has
+// happened), ErrChangeRefused, ErrUnknown.
+func (g *Group) ChangeMembers(c MemberChange, done func(error)) {
+	x := g.raft
+	x.ask(func() {
+		switch {
+		case x.rn == nil:
+			done(ErrClosed)
+		case !x.serving:
+			done(x.notLeader())
+		case c.Member.ID == 0 || c.Kind != Remove && c.Member.Node == 0:
+			done(errChange)
+		default:
+			x.changes = append(x.changes, change{cc: encodeChange(c), done: done})
+		}
+	})
+}
+
+// encodeChange gives the change raft's form; member and node go along as its context.
+func encodeChange(c MemberChange) *pb.ConfChangeV2 {
+	typ := pb.ConfChangeAddNode
+	switch c.Kind {
+	case AddLearner:
+		typ = pb.ConfChangeAddLearnerNode
+	case Remove:
+		typ = pb.ConfChangeRemoveNode
+	}
+	id := c.Member.ID
+	ctx := binary.AppendUvarint(nil, 1)
+	ctx = binary.AppendUvarint(ctx, id)
+	ctx = binary.AppendUvarint(ctx, c.Member.Node)
+	return &pb.ConfChangeV2{Changes: []*pb.ConfChangeSingle{{Type: typ.Enum(), NodeId: &id}}, Context: ctx}
+}
+
+// proposeChange proposes the first change that waits. It reports whether there was one.
+func (x *raftGroup) proposeChange() bool {
+	if len(x.changes) == 0 || x.changes[0].id != (entryID{}) || !x.serving || x.isHanding() {
+		return false
+	}
+	c := &x.changes[0]
+	c.id = entryID{x.store.last() + 1, x.term}
+	if err := x.rn.ProposeConfChange(c.cc); err != nil {
+		x.changeDone(ErrChangeRefused)
+	}
+	return true
+}
+
+// changeAppended looks whether raft has taken a change as it was proposed: it puts an
+// empty entry in its place if it does not fit the members there are.
+func (x *raftGroup) changeAppended(id entryID, kind byte) {
+	if len(x.changes) > 0 && x.changes[0].id == id && kind != entryConf {
+		x.changeDone(ErrChangeRefused)
+	}
+}
+
+// changeDone answers the first change.
+func (x *raftGroup) changeDone(err error) {
+	done := x.changes[0].done
+	x.changes = slices.Delete(x.changes, 0, 1)
+	if done != nil {
+		done(err)
+	}
+}
+
+// failChanges answers all changes: those under way may still happen.
+func (x *raftGroup) failChanges(err error) {
+	for len(x.changes) > 0 {
+		if x.changes[0].id != (entryID{}) {
+			x.changeDone(ErrUnknown)
+		} else {
+			x.changeDone(err)
+		}
+	}
+}
+
+// applyConf carries out a change of members.
+func (x *raftGroup) applyConf(id entryID, data []byte) {
+	cc := &pb.ConfChangeV2{}
+	if err := proto.Unmarshal(data, cc); err != nil {
+		x.g.shard.node.fail(x.g, err)
+		return
+	}
+	x.setConf(x.rn.ApplyConfChange(cc), cc.GetContext())
+	// A member that is taken in needs a snapshot that knows it.
+	x.g.wantSnapshot.Store(true)
+	if len(x.changes) > 0 && x.changes[0].id == id {
+		x.changeDone(nil)
+	}
+}
+
+// setConf takes over a configuration, with what it says of the nodes.
+func (x *raftGroup) setConf(conf *pb.ConfState, context []byte) {
+	x.conf, x.store.conf = conf, conf
+	d := decoder{b: context}
+	if len(context) > 0 {
+		for n := d.count(); n > 0 && d.err == nil; n-- {
+			member := d.num()
+			if node := d.num(); node != 0 {
+				x.nodes[member] = node
+			}
+		}
+	}
+	for member := range x.nodes {
+		if !x.has(member) {
+			delete(x.nodes, member)
+			delete(x.peers, member)
+		}
+	}
+}
+
+// RaftStatus is a picture of a group, as one member sees it.
+type RaftStatus struct {
+	Term, Lead, Self       uint64 // Lead and Self are members
+	Serving                bool
+	Last, Commit, Applied  uint64
+	Members                []MemberStatus // in order of id
+	Unwritten, FirstInTail uint64         // entries that wait for the disk; the first that a member can still be sent
+}
+
+// MemberStatus is one member; but for the leader it has the name only.
+type MemberStatus struct {
+	Member
+	Match  uint64 // the last entry it is known to have
+	Lag    uint64 // how many it lacks
+	State  string // probe, replicate or snapshot
+	Active bool   // heard of lately
+}
+
+// AskRaftStatus has fn called with the status of the group, on its worker.
+func (g *Group) AskRaftStatus(fn func(RaftStatus)) {
+	g.raft.ask(func() { fn(g.raft.status()) })
+}
+
+func (x *raftGroup) status() RaftStatus {
+	st := RaftStatus{
+		Term: x.term, Lead: x.lead, Self: x.self, Serving: x.serving, Last: x.store.last(), Commit: x.store.commit,
+		Applied: x.store.applied, Unwritten: uint64(len(x.appends)), FirstInTail: x.store.first,
+	}
+	for _, m := range x.list() {
+		st.Members = append(st.Members, MemberStatus{Member: m})
+	}
+	if x.rn == nil || x.state != raft.StateLeader {
+		return st
+	}
+	x.rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		for i := range st.Members {
+			if m := &st.Members[i]; m.ID == id {
+				m.Match, m.Active = p.Match, p.RecentActive
+				m.Lag = st.Last - min(st.Last, p.Match)
+				switch p.State {
+				case tracker.StateProbe:
+					m.State = "probe"
+				case tracker.StateReplicate:
+					m.State = "replicate"
+				case tracker.StateSnapshot:
+					m.State = "snapshot"
+				}
+			}
+		}
+	})
+	return st
+}

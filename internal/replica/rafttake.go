@@ -1,0 +1,166 @@
+package replica
+
+import (
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"holdfast/internal/invariant"
+	"holdfast/internal/seglog"
+)
+
+// inTransfer is a state on its way here.
+type inTransfer struct {
+	from, term, index, stateTerm uint64
+
+	size  uint64
+	state []byte
+	seq   uint64
+	whole bool
+	// held are items whose ids entries have that are not applied here and that the state
+	// will replace: they go to the log behind it.
+	held []seglog.Block
+}
+
+func (t *inTransfer) is(m *transferMsg) bool {
+	return t != nil && t.from == m.from && t.term == m.term && t.index == m.index
+}
+
+// answer sends a message of the transfer back.
+func (x *raftGroup) answer(m *transferMsg, a transferMsg) {
+	a.to, a.term, a.index = m.from, m.term, m.index
+	x.sendTransfer(&a)
+}
+
+// offered takes an offer, and says what is here already.
+func (x *raftGroup) offered(m *transferMsg) {
+	if m.term < x.term {
+		return // of a leader that does not know yet
+	}
+	if m.index <= x.store.applied {
+		x.answer(m, transferMsg{kind: msgGot, last: true})
+		return
+	}
+	x.receiving = &inTransfer{from: m.from, term: m.term, index: m.index, stateTerm: m.stateTerm, size: m.size}
+	have, _ := x.host.Live(nil)
+	have = mergeRanges(append(have, x.staged...))
+	x.answer(m, transferMsg{kind: msgWant, have: have[:min(len(have), haveRanges)]})
+}
+
+// takePart takes a part: of the state into memory, items into the log.
+func (x *raftGroup) takePart(s *Shard, r *round, m *transferMsg) {
+	t := x.receiving
+	if !t.is(m) || m.seq != t.seq+1 {
+		x.answer(m, transferMsg{kind: msgNo}) // what came before it was lost
+		return
+	}
+	t.seq = m.seq
+	if len(t.state)+len(m.data) > int(t.size) {
+		x.answer(m, transferMsg{kind: msgNo})
+		x.receiving = nil
+		return
+	}
+	t.state = append(t.state, m.data...)
+	got := func() { x.answer(m, transferMsg{kind: msgGot, seq: m.seq}) }
+	switch {
+	case len(m.blocks) > 0:
+		x.stage(s, r, t, m.blocks, got)
+	case m.last:
+		t.whole = true
+		id := snapshotHead{}
+		var err error
+		if id, _, err = parseSnapshot(t.state); err != nil || !id.has(x.self) {
+			x.answer(m, transferMsg{kind: msgNo})
+			x.receiving = nil
+			return
+		}
+		_ = x.rn.Step(&pb.Message{
+			Type: pb.MsgSnap.Enum(), To: &x.self, From: &t.from, Term: &t.term,
+			Snapshot: &pb.Snapshot{Metadata: &pb.SnapshotMetadata{ConfState: id.conf, Index: &t.index, Term: &t.stateTerm}},
+		})
+	default:
+		got()
+	}
+}
+
+// afterTransfer ends a transfer that raft had no use for: all that was in it is here.
+func (x *raftGroup) afterTransfer() {
+	if t := x.receiving; t != nil && t.whole {
+		x.receiving = nil
+		x.answer(&transferMsg{from: t.from, term: t.term, index: t.index}, transferMsg{kind: msgGot, last: true})
+	}
+}
+
+// stage writes items that belong to a state which is not here yet.
+func (x *raftGroup) stage(s *Shard, r *round, t *inTransfer, blocks []seglog.Block, then func()) {
+	mine := x.unapplied()
+	rec := seglog.Record{Kind: seglog.KindItems, Term: max(x.store.term, 1), Index: x.store.last(), Time: s.time}
+	for _, b := range blocks {
+		ids := seglog.Range{First: b.First, Last: b.First + uint64(len(b.Items)) - 1}
+		if overlaps(mine, ids) {
+			t.held = append(t.held, b)
+			continue
+		}
+		rec.Blocks = append(rec.Blocks, b)
+		x.staged = append(x.staged, ids)
+	}
+	x.staged = mergeRanges(x.staged)
+	if len(rec.Blocks) == 0 {
+		then()
+		return
+	}
+	r.addRecord(x.g, rec)
+	x.wait(r, storageAppend{then: then})
+}
+
+// unapplied is the ids of the items of entries that are not applied.
+func (x *raftGroup) unapplied() (ids []seglog.Range) {
+	for i := x.store.applied + 1; i <= x.store.last(); i++ {
+		if p := x.store.at(i).payload; p != nil {
+			own, _ := p.items()
+			ids = append(ids, own...)
+		}
+	}
+	return mergeRanges(ids)
+}
+
+// install puts the state in place of the one here, as raft has decided.
+func (x *raftGroup) install(s *Shard, r *round, snap *pb.Snapshot) (then func()) {
+	t, meta := x.receiving, snap.GetMetadata()
+	if t == nil || !t.whole || t.index != meta.GetIndex() || t.stateTerm != meta.GetTerm() {
+		invariant.Failf("group %d: state %d is to be installed, and is not here", x.g.id, meta.GetIndex())
+	}
+	// The log lets go of the entries above the last snapshot with all they carry; what is
+	// applied of them may be part of the new state.
+	if x.store.applied > 0 {
+		x.writeSnapshot(r, s.time)
+	}
+	head, blob, err := parseSnapshot(t.state)
+	old, _ := x.host.Live(nil)
+	if err == nil {
+		err = x.host.Restore(blob)
+	}
+	if err != nil {
+		s.node.fail(x.g, err)
+		return nil
+	}
+	x.members, x.time = head.members, head.time
+	x.store.reset(t.index, t.stateTerm, x.conf, x.gone)
+	x.g.index, x.g.term = t.index, t.stateTerm
+	head.self = x.self
+	rec := seglog.Record{
+		Kind: seglog.KindInstall, Term: t.stateTerm, Index: t.index, Time: s.time, Meta: append(head.append(nil), blob...),
+	}
+	r.addRecord(x.g, rec)
+	if len(t.held) > 0 {
+		r.addRecord(x.g, seglog.Record{Kind: seglog.KindItems, Term: t.stateTerm, Index: t.index, Time: s.time, Blocks: t.held})
+	}
+	live, _ := x.host.Live(nil)
+	gone := subtractRanges(mergeRanges(append(old, x.staged...)), mergeRanges(live))
+	if len(gone) > 0 {
+		s.node.raftLog.Release(x.g.id, t.index, gone)
+	}
+	x.g.sinceEntries, x.g.sinceBytes, x.g.snapshotSize = 0, 0, int64(len(rec.Meta))
+	s.node.tailBytes.Add(-x.keptTail)
+	x.staged, x.receiving, x.keptTail = nil, nil, 0
+	m := &transferMsg{from: t.from, term: t.term, index: t.index}
+	return func() { x.answer(m, transferMsg{kind: msgGot, last: true}) }
+}

@@ -1,0 +1,396 @@
+package replica
+
+import (
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+
+	"holdfast/internal/invariant"
+	"holdfast/internal/seglog"
+)
+
+// atOnce is how many results of raft a group works off before others have their turn.
+const atOnce = 8
+
+// turn takes what a raft group has to bring into the round. Its order is that of the
+// path: what came from other members and from the disk; what is committed by that is
+// applied; the host packs anew; and only then the messages leave, so that the news of
+// the commit travels with the next entry.
+func (x *raftGroup) turn(s *Shard, r *round) {
+	g := x.g
+	if g.dropped || g.failed != nil {
+		x.end()
+		x.discardInbox()
+		if g.drop {
+			g.drop = false
+			r.addControl(g, seglog.KindDrop, g.index, s.time, nil)
+		}
+		return
+	}
+	if x.ended {
+		x.discardInbox()
+		return
+	}
+	if x.rn == nil {
+		if err := x.start(r, s.time); err != nil {
+			s.node.fail(g, err)
+			return
+		}
+	}
+	x.takeInbox(s, r)
+	for n := 0; ; n++ {
+		if x.rn.HasReady() {
+			if n == atOnce {
+				g.Wake()
+				break
+			}
+			x.ready(s, r, x.rn.Ready())
+			if g.dropped || g.failed != nil {
+				g.Wake()
+				break
+			}
+			continue
+		}
+		clear(x.payloads)
+		x.afterTransfer()
+		if !x.proposeChange() && !x.packNext(s, r) {
+			break
+		}
+	}
+	if x.store.applied > 0 && !g.dropped && g.failed == nil && g.snapshotDue(&s.node.o) {
+		x.snapshot(r, s.time)
+		s.stats.snapshots.Add(1)
+	}
+	x.flush(s)
+}
+
+// takeInbox steps what has come.
+func (x *raftGroup) takeInbox(s *Shard, r *round) {
+	x.inMu.Lock()
+	in, asks := x.inbox, x.asks
+	x.inbox, x.taken, x.inBytes, x.asks = x.taken[:0], nil, 0, nil
+	x.inMu.Unlock()
+	for _, ask := range asks {
+		ask()
+	}
+	for i := range in {
+		x.receive(s, r, &in[i])
+	}
+	x.taken = emptied(in)
+}
+
+func (x *raftGroup) discardInbox() {
+	x.inMu.Lock()
+	asks := x.asks
+	x.inbox, x.inBytes, x.asks = nil, 0, nil
+	x.inMu.Unlock()
+	for _, ask := range asks {
+		ask()
+	}
+}
+
+// receive takes one message.
+func (x *raftGroup) receive(s *Shard, r *round, in *incoming) {
+	if in.read != nil {
+		x.readBack(in.read)
+		return
+	}
+	if t := in.transfer; t != nil {
+		if t.to == x.self {
+			x.heard(t.from, in.node)
+			x.takeTransfer(s, r, t)
+		}
+		return
+	}
+	if in.msg.GetTo() != x.self {
+		return // for one that was here before
+	}
+	x.heard(in.msg.GetFrom(), in.node)
+	for i, p := range in.payloads {
+		if p != nil {
+			e := in.msg.GetEntries()[i]
+			x.payloads[entryID{e.GetIndex(), e.GetTerm()}] = p
+		}
+	}
+	// Errors say that the message is of no use, for instance from a member that was removed.
+	_ = x.rn.Step(in.msg)
+}
+
+// ready carries out what raft has decided.
+func (x *raftGroup) ready(s *Shard, r *round, rd raft.Ready) {
+	if rd.SoftState != nil {
+		x.lead, x.state = rd.SoftState.Lead, rd.SoftState.RaftState
+	}
+	if !raft.IsEmptyHardState(rd.HardState) {
+		x.term = rd.HardState.GetTerm()
+	}
+	x.checkRole()
+	var apply *pb.Message
+	for _, m := range rd.Messages {
+		switch m.GetTo() {
+		case raft.LocalAppendThread:
+			x.append(s, r, m)
+		case raft.LocalApplyThread:
+			apply = m
+		default:
+			if m.GetType() == pb.MsgSnap {
+				x.offer(m)
+			} else {
+				x.out = append(x.out, m)
+			}
+		}
+	}
+	if apply != nil {
+		x.apply(s, apply)
+		x.checkRole()
+	}
+}
+
+// checkRole looks whether this member still leads, and tells the host what has changed.
+func (x *raftGroup) checkRole() {
+	leads := x.state == raft.StateLeader
+	if x.underWay != (entryID{}) && (!leads || x.underWay.term != x.term) {
+		x.abandon()
+	}
+	x.serving = x.serving && leads && x.store.appliedTerm == x.term
+	if x.lead != 0 {
+		x.campaign = 0
+	}
+	if now := (role{x.term, x.leaderNode(), x.serving}); now != x.told {
+		x.told = now
+		if x.state != raft.StateLeader {
+			x.dropTransfers()
+		}
+		if !x.serving {
+			x.failChanges(x.notLeader())
+			x.handing = false
+		}
+		x.g.shard.node.leads(x, x.serving)
+		x.host.Role(now.term, now.leader, now.serving)
+	}
+}
+
+// abandon gives up the entry under way: it may still be committed, but nobody here will say so.
+func (x *raftGroup) abandon() {
+	if x.underWay == (entryID{}) {
+		return
+	}
+	x.underWay, x.entry = entryID{}, Entry{}
+	x.host.Abandoned()
+}
+
+// append puts what raft wants on disk into the round. What waits for it is delivered by
+// stable. A commit index alone is not written: it comes with the next entry, and
+// who answers to it need not wait for more than what is on its way already.
+func (x *raftGroup) append(s *Shard, r *round, m *pb.Message) {
+	before := len(r.batch.Records)
+	if m.Term != nil {
+		changed := m.GetTerm() != x.store.term || m.GetVote() != x.store.vote
+		x.store.term, x.store.vote, x.store.commit = m.GetTerm(), m.GetVote(), m.GetCommit()
+		if changed {
+			x.writeHardState(r, s.time)
+		}
+	}
+	var then func()
+	if snap := m.GetSnapshot(); !raft.IsEmptySnap(snap) {
+		if then = x.install(s, r, snap); x.g.failed != nil {
+			return
+		}
+	}
+	for _, e := range m.GetEntries() {
+		x.appendEntry(s, r, e)
+	}
+	switch {
+	case len(r.batch.Records) > before:
+		x.wait(r, storageAppend{m.GetResponses(), then})
+	case len(x.appends) > 0:
+		l := &x.appends[len(x.appends)-1]
+		l.responses = append(l.responses, m.GetResponses()...)
+	default:
+		x.respond(m.GetResponses())
+	}
+}
+
+// wait has something happen when the records put into the round so far are stable.
+func (x *raftGroup) wait(r *round, a storageAppend) {
+	r.groups[len(r.groups)-1] = x.g
+	r.batch.Sync = true
+	x.appends = append(x.appends, a)
+}
+
+// appendEntry puts one entry into the round and into the store.
+func (x *raftGroup) appendEntry(s *Shard, r *round, e *pb.Entry) {
+	id := entryID{e.GetIndex(), e.GetTerm()}
+	rec := seglog.Record{Kind: seglog.KindEntry, Term: id.term, Index: id.index, Time: s.time}
+	now := slot{term: id.term, kind: kindOf(e)}
+	if now.kind == entryNormal {
+		p := x.payloads[id]
+		if p == nil {
+			invariant.Failf("group %d: entry %d of term %d carries nothing", x.g.id, id.index, id.term)
+		}
+		p.seal(entryNormal, x.store.commit)
+		rec.Time, rec.Meta, rec.Blocks = p.time, p.record, p.blocks
+		now.payload, now.size = p, p.size
+	} else {
+		now.data = e.GetData()
+		p := newPayload(s.time, now.data, nil)
+		p.seal(now.kind, x.store.commit)
+		rec.Meta = p.record
+		x.changeAppended(id, now.kind)
+	}
+	x.store.append(id.index, now, x.gone)
+	r.addRecord(x.g, rec)
+	x.g.sinceEntries++
+	x.g.sinceBytes += int64(now.size)
+}
+
+// stable implements replicator: the oldest write is on disk.
+func (x *raftGroup) stable(*Group, uint64) {
+	first := x.appends[0]
+	x.appends[0] = storageAppend{}
+	if x.appends = x.appends[1:]; len(x.appends) == 0 {
+		x.appends = nil
+	}
+	if x.ended {
+		return
+	}
+	x.respond(first.responses)
+	if first.then != nil {
+		first.then()
+	}
+	x.g.touch()
+}
+
+// respond delivers what was waiting for the disk, or for an apply.
+func (x *raftGroup) respond(ms []*pb.Message) {
+	for _, m := range ms {
+		if m.GetTo() == x.self {
+			_ = x.rn.Step(m)
+		} else {
+			x.out = append(x.out, m)
+		}
+	}
+}
+
+// apply carries out committed entries.
+func (x *raftGroup) apply(s *Shard, m *pb.Message) {
+	for _, e := range m.GetEntries() {
+		x.applyEntry(s, entryID{e.GetIndex(), e.GetTerm()})
+		if x.g.dropped || x.g.failed != nil {
+			return
+		}
+	}
+	x.serving = x.state == raft.StateLeader && x.store.appliedTerm == x.term
+	x.respond(m.GetResponses())
+}
+
+func (x *raftGroup) applyEntry(s *Shard, id entryID) {
+	g := x.g
+	e := x.store.at(id.index)
+	if e == nil || e.term != id.term || id.index != x.store.applied+1 {
+		invariant.Failf("group %d: entry %d of term %d is to be applied after %d", g.id, id.index, id.term, x.store.applied)
+	}
+	x.store.applied, x.store.appliedTerm = id.index, id.term
+	g.index, g.term = id.index, id.term
+	switch e.kind {
+	case entryConf:
+		x.applyConf(id, e.data)
+	case entryNormal:
+		p := e.payload
+		x.time = p.time
+		if x.underWay == id {
+			x.underWay = entryID{}
+			invariant.Pass("replica", "entry committed")
+			g.host.Apply(&x.entry)
+			x.entry = Entry{}
+		} else {
+			ids, items := p.items()
+			x.host.ApplyForeign(&Entry{Index: id.index, Term: id.term, Time: p.time, Logged: true}, p.meta(), ids, items)
+		}
+		s.stats.entries.Add(1)
+		if !g.dropped && g.failed == nil {
+			x.keepPayload(s, id.index, e)
+		}
+	}
+}
+
+// keepPayload decides what becomes of the payload of an entry that was applied: members
+// that are a little behind may need it, if this one leads or will.
+func (x *raftGroup) keepPayload(s *Shard, index uint64, e *slot) {
+	if e.payload.partial || x.allHave(index) {
+		e.payload = nil
+		return
+	}
+	s.cache.keep(x, index, e.payload)
+}
+
+// allHave says whether this member leads and knows that all others have the entry.
+func (x *raftGroup) allHave(index uint64) bool {
+	if len(x.nodes) == 1 {
+		return true
+	}
+	if x.state != raft.StateLeader {
+		return false
+	}
+	all := true
+	x.rn.WithProgress(func(_ uint64, _ raft.ProgressType, p tracker.Progress) { all = all && p.Match >= index })
+	return all
+}
+
+// packNext lets the host pack an entry and proposes it. It reports whether there is one.
+func (x *raftGroup) packNext(s *Shard, r *round) bool {
+	if !x.serving || x.underWay != (entryID{}) || x.isHanding() || s.node.closing.Load() {
+		return false
+	}
+	e := &s.entry
+	*e = Entry{Index: x.store.last() + 1, Term: x.term, Time: max(s.time, x.time+1), Logged: true}
+	r.begin(e)
+	more := x.host.Pack(e)
+	if !e.packed {
+		if more {
+			x.g.Wake()
+		}
+		return false
+	}
+	id := entryID{e.Index, e.Term}
+	p := r.payload(e)
+	x.payloads[id] = p
+	x.underWay, x.since = id, s.node.o.Clock.Mono()
+	x.entry = Entry{Index: e.Index, Term: e.Term, Time: e.Time, Logged: true, Sync: e.Sync, Meta: p.meta()}
+	if err := x.rn.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: &x.self, Entries: []*pb.Entry{{Data: dataOfNormal}}}); err != nil {
+		x.abandon()
+		return false
+	}
+	return true
+}
+
+// snapshot writes a snapshot and forgets what it covers.
+func (x *raftGroup) snapshot(r *round, time int64) {
+	x.keepTail()
+	x.writeSnapshot(r, time)
+}
+
+// flush sends the messages of the turn. One that only tells how far the group is
+// committed stays behind if another to the same member tells it, too.
+func (x *raftGroup) flush(s *Shard) {
+	for i, m := range x.out {
+		if onlyCommit(m) && x.toldLater(m, x.out[i+1:]) {
+			continue
+		}
+		x.send(s, m)
+	}
+	clear(x.out)
+	x.out = x.out[:0]
+}
+
+func onlyCommit(m *pb.Message) bool { return m.GetType() == pb.MsgApp && len(m.GetEntries()) == 0 }
+
+func (x *raftGroup) toldLater(m *pb.Message, later []*pb.Message) bool {
+	for _, l := range later {
+		if l.GetType() == pb.MsgApp && l.GetTo() == m.GetTo() && l.GetTerm() == m.GetTerm() && l.GetCommit() >= m.GetCommit() &&
+			l.GetIndex() >= m.GetIndex() {
+			return true
+		}
+	}
+	return false
+}
