@@ -74,7 +74,7 @@ func look(t *testing.T, fs *vfs.Mem, o Options) (*Log, map[GroupID]string) {
 		t.Fatalf("replay: %v", err)
 	}
 	for id, m := range members {
-		state[id] = m.text() + m.bad
+		state[id] = m.head() + m.bad
 	}
 	return l, state
 }
@@ -146,7 +146,7 @@ func checkFlipped(t *testing.T, w *world, fs *vfs.Mem, seed uint64, name string,
 		}
 		want := h.states[h.index]
 		if h.m != nil {
-			want = h.m.text()
+			want = h.m.head()
 		}
 		if state[id] != want {
 			t.Fatalf("seed %d, %s at %d: group %d is %q, want %q, and not quarantined", seed, name, off, id, state[id], want)

@@ -18,8 +18,9 @@
 //	prepare.go     free segments: made, sized, and what happens when the disk is full
 //	segment.go     a segment file and its runs;  group.go  a group;  index.go  what a stable record changes in them
 //	idset.go       sets of ids, for liveness
+//	replicated.go  hard states, replaced entries, and those kept for other members
 //	table.go       where items lie in a segment: entry tables, footers, their cache
-//	read.go        PinRange and Reader
+//	read.go        PinRange and Reader;  readback.go  entries read back
 //	keeper.go      behind the writing: footers, checkpoints, sizes, audits, recycling
 //	checkpoint.go  the index as a file
 //	rewrite.go     survivors into cold segments

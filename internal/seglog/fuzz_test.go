@@ -8,9 +8,9 @@ import (
 // The fuzzers feed every decoder with damaged input. What decodes must hold together: no later access may panic.
 
 func FuzzRecord(f *testing.F) {
-	for _, r := range []Record{entryRecord(1, 2, 3, 4, 50), snapshotRecord(9, 8), {Group: 1, Kind: KindEntry, Blocks: []Block{
+	for _, r := range []Record{entryRecord(1, 2, 3, 4, 50), snapshotRecord(9, 8), hardRecord(4, "t1"), {Group: 1, Kind: KindEntry, Blocks: []Block{
 		{First: 5, Items: [][]byte{nil, {1}}}, {First: 90}, {First: 100, Items: [][]byte{{1, 2}}}}}} {
-		p, _, _ := appendRecord(nil, &r, 0)
+		p, _, _ := appendRecord(nil, &r, 5)
 		f.Add(p, false)
 		f.Add(p, true)
 	}
@@ -36,6 +36,9 @@ func FuzzRecord(f *testing.F) {
 		}
 		r.ids()
 		replayedOf(&r)
+		if e := r.entry(); len(e.Items) != len(r.ends)/4 {
+			t.Fatal("an entry read back has more or fewer items")
+		}
 		if r.overhead() < recordHead {
 			t.Fatal("overhead below the head")
 		}
@@ -109,6 +112,9 @@ func FuzzCheckpoint(f *testing.F) {
 		r.keep()
 	}
 	r.append(snapshotRecord(2, 39))
+	r.append(hardRecord(4, "t1"), installRecord(4, KindInstall, 1, 1), termRecord(4, 1, 2, 1, 3, 50), termRecord(4, 1, 3, 9, 1, 50))
+	r.l.KeepTail(4, 1)
+	r.append(installRecord(4, KindSnapshot, 1, 2), termRecord(4, 2, 3, 8, 2, 50))
 	r.l.setHit(9, "because")
 	if err := r.l.Close(true); err != nil {
 		f.Fatal(err)
@@ -136,6 +142,9 @@ func FuzzCheckpoint(f *testing.F) {
 			return
 		}
 		for _, g := range c.list {
+			if g.repl != nil && len(g.repl.tail) != len(g.tail) {
+				t.Fatal("entries and what they carry differ in number")
+			}
 			for _, r := range g.runs {
 				if r.seg == nil || c.segs[r.seg.id] != r.seg {
 					t.Fatal("a run in a segment that is not there")

@@ -100,6 +100,17 @@ func (m *member) text() string {
 	return b.String()
 }
 
+// head is what the member has come to, however much of it is in the snapshot.
+func (m *member) head() string {
+	last := memberEntry{index: m.snap.index, term: m.snap.term}
+	for i := range m.log {
+		if i > last.index {
+			last = m.log[i]
+		}
+	}
+	return fmt.Sprintf("%d@%d %s hard %s", last.index, last.term, canonical(m.at(last.index)), m.hard)
+}
+
 // memberText collects the same from Replay.
 type memberText struct {
 	*member

@@ -38,20 +38,22 @@ type script struct {
 }
 
 var scriptCommands = map[string]func(s *script, d *datadriven.TestData){
-	"open":    scriptOpen,
-	"append":  scriptAppend,
-	"commit":  func(s *script, d *datadriven.TestData) { s.commit() },
-	"mark":    func(s *script, d *datadriven.TestData) { s.l.writeMark() },
-	"release": scriptRelease,
-	"live":    scriptLive,
-	"keep":    scriptKeep,
-	"read":    scriptRead,
-	"crash":   scriptCrash,
-	"kill":    func(s *script, d *datadriven.TestData) { s.fs = s.fs.Clone() },
-	"close":   scriptClose,
-	"flip":    scriptFlip,
-	"dump":    func(s *script, d *datadriven.TestData) { s.l.Dump(&s.out) },
-	"salvage": scriptSalvage,
+	"open":     scriptOpen,
+	"append":   scriptAppend,
+	"commit":   func(s *script, d *datadriven.TestData) { s.commit() },
+	"mark":     func(s *script, d *datadriven.TestData) { s.l.writeMark() },
+	"release":  scriptRelease,
+	"keeptail": scriptKeepTail,
+	"tail":     scriptTail,
+	"live":     scriptLive,
+	"keep":     scriptKeep,
+	"read":     scriptRead,
+	"crash":    scriptCrash,
+	"kill":     func(s *script, d *datadriven.TestData) { s.fs = s.fs.Clone() },
+	"close":    scriptClose,
+	"flip":     scriptFlip,
+	"dump":     func(s *script, d *datadriven.TestData) { s.l.Dump(&s.out) },
+	"salvage":  scriptSalvage,
 }
 
 // scriptOpen opens the log and prints what it says of itself and replays.
@@ -70,8 +72,10 @@ func scriptOpen(s *script, d *datadriven.TestData) {
 	s.l.begin()
 }
 
-// scriptAppend appends one batch: a line per record, "group kind index [first-last size]".
+// scriptAppend appends one batch: a line per record, "group kind index [first-last size]". With "term", in a replicated group.
 func scriptAppend(s *script, d *datadriven.TestData) {
+	var term uint64
+	d.MaybeScanArgs(s.t.(*testing.T), "term", &term)
 	b := &Batch{Sync: !d.HasArg("lazy"), Stable: func(*Batch) { fmt.Fprintln(&s.out, "stable") }}
 	for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
 		var g GroupID
@@ -85,9 +89,16 @@ func scriptAppend(s *script, d *datadriven.TestData) {
 			rec = snapshotRecord(g, index)
 		case "drop":
 			rec.Kind = KindDrop
+		case "hardstate":
+			rec.Kind, rec.Meta = KindHardState, []byte(fmt.Sprintf("t%d", term))
+		case "install":
+			rec.Kind, rec.Meta = KindInstall, []byte(fmt.Sprintf("i%d", index))
+		case "items":
+			rec.Kind = KindItems
 		}
+		rec.Term = term
 		if n == 6 {
-			rec.Blocks = entryRecord(g, index, first, int(last-first+1), size).Blocks
+			rec.Blocks = termRecord(g, term, index, first, int(last-first+1), size).Blocks
 		}
 		b.Records = append(b.Records, rec)
 	}
@@ -105,6 +116,34 @@ func scriptRelease(s *script, d *datadriven.TestData) {
 	d.ScanArgs(s.t.(*testing.T), "index", &index)
 	d.ScanArgs(s.t.(*testing.T), "ids", &r.First, &r.Last)
 	s.l.Release(g, index, []Range{r})
+}
+
+func scriptKeepTail(s *script, d *datadriven.TestData) {
+	var g, index uint64
+	d.ScanArgs(s.t.(*testing.T), "group", &g)
+	d.ScanArgs(s.t.(*testing.T), "index", &index)
+	s.l.KeepTail(GroupID(g), index)
+}
+
+// scriptTail reads back all entries that can be.
+func scriptTail(s *script, d *datadriven.TestData) {
+	var g uint64
+	d.ScanArgs(s.t.(*testing.T), "group", &g)
+	first, last := s.l.TailBounds(GroupID(g))
+	fmt.Fprintf(&s.out, "%d to %d\n", first, last)
+	r := s.l.NewReader()
+	for i := first - 1; i <= last+1; i++ {
+		e, err := r.ReadEntry(GroupID(g), i)
+		if err != nil {
+			fmt.Fprintf(&s.out, "%d: %v\n", i, err)
+			continue
+		}
+		fmt.Fprintf(&s.out, "%d: %v %d (term %d) %s %v", i, e.Kind, e.Index, e.Term, e.Meta, e.IDs)
+		for _, it := range e.Items {
+			fmt.Fprintf(&s.out, " %.10s", it)
+		}
+		fmt.Fprintln(&s.out)
+	}
 }
 
 func scriptLive(s *script, d *datadriven.TestData) {
