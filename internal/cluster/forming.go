@@ -89,6 +89,8 @@ type Former struct {
 	problem   string
 	now       int64
 	out       *Output
+
+	patience, turn time.Duration // the constants; tests let nodes get in each other's way
 }
 
 // other is who is behind an address.
@@ -110,7 +112,10 @@ type pending struct {
 
 // New returns a Former of a node that has not begun, or that was stopped anywhere.
 func New(o Options) *Former {
-	f := &Former{o: o, state: o.State, others: map[string]*other{}, calls: map[uint64]*pending{}}
+	f := &Former{
+		o: o, state: o.State, others: map[string]*other{}, calls: map[uint64]*pending{},
+		patience: patience, turn: turn,
+	}
 	f.highest = f.state.Promised.Round
 	f.setList(strings.ToLower(strings.TrimSpace(o.Self.Addr)), append(slices.Clone(o.List), o.Self.Addr))
 	return f
@@ -370,12 +375,12 @@ func (f *Former) tryFound() {
 		f.enough, f.since = true, f.now
 	}
 	f.problem = strings.Join(missing, "; ")
-	start := f.since + int64(len(lower))*int64(turn)
+	start := f.since + int64(len(lower))*int64(f.turn)
 	if len(there) < len(f.list) && f.state.Granted == nil {
-		start += int64(patience)
+		start += int64(f.patience)
 	}
 	if f.heeded > 0 {
-		start = max(start, f.heeded+int64(len(lower)+1)*int64(turn))
+		start = max(start, f.heeded+int64(len(lower)+1)*int64(f.turn))
 	}
 	if f.now >= max(start, f.notBefore) {
 		f.begin(slices.Sorted(maps.Values(there)))

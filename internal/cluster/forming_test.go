@@ -28,6 +28,7 @@ type world struct {
 	forgetful bool
 	lastID    byte
 	admitted  map[uint64]bool // by the catalog
+	hasty     bool            // nodes wait for nobody, so that attempts meet
 	pace      int             // how many milliseconds pass at most when nothing else happens
 	log       []string
 }
@@ -75,6 +76,9 @@ func (w *world) start(n *simNode) {
 		NewID: func() ID { w.lastID++; return ID{w.lastID} },
 		Rand:  w.rand.IntN,
 	})
+	if w.hasty {
+		n.f.patience, n.f.turn = 0, 0
+	}
 	w.logf("%d starts, in %v", n.index, n.disk.Cluster())
 }
 
@@ -240,6 +244,7 @@ func (w *world) calm(nodes []*simNode) error {
 func (w *world) chaos(steps int) error {
 	trouble := []float64{0, 0.02, 0.1, 0.3}[w.rand.IntN(4)]
 	w.pace = []int{60, 300, 1000}[w.rand.IntN(3)]
+	w.hasty = w.rand.IntN(2) == 0
 	defer func() { w.pace = 60 }()
 	for _, n := range w.nodes {
 		if w.rand.IntN(3) > 0 {
