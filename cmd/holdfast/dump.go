@@ -31,7 +31,7 @@ func dumpCommand(s ctl.Streams) *cobra.Command {
 				}
 				w := bufio.NewWriter(s.Out)
 				if err := errors.Join(node.Dump(vfs.OS(), data, w, log), w.Flush()); err != nil {
-					return fmt.Errorf("Error: %w", err)
+					return dumpError(err)
 				}
 				return nil
 			}
@@ -44,7 +44,7 @@ func dumpCommand(s ctl.Streams) *cobra.Command {
 				fmt.Fprintf(s.Out, "group %d: %d messages and %d chunks of large bodies in %s\n", g.Group, g.Messages, g.Chunks, g.File)
 			}
 			if err != nil {
-				return fmt.Errorf("Error: %w", err)
+				return dumpError(err)
 			}
 			if len(copied) == 0 {
 				fmt.Fprintln(s.Out, "No queue is damaged; --group names one to copy out all the same.")
@@ -57,4 +57,12 @@ func dumpCommand(s ctl.Streams) *cobra.Command {
 	cmd.Flags().UintSliceVar(&groups, "group", nil, "numbers of the groups to copy out, as dump prints them, instead of those that are damaged")
 	cmd.Flags().Lookup("group").DefValue = "" // the help shows no default
 	return cmd
+}
+
+func dumpError(err error) error {
+	hint := ""
+	if errors.Is(err, node.ErrInUse) {
+		hint = "\nA running node cannot be dumped: stop it first"
+	}
+	return fmt.Errorf("Error: %w%s", err, hint)
 }

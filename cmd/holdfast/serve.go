@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -55,7 +56,10 @@ func serve(ctx context.Context, settings *config.Settings, file string, log *slo
 	})
 	if err != nil {
 		hint := ""
-		if errors.Is(err, syscall.EADDRINUSE) {
+		switch {
+		case errors.Is(err, node.ErrInUse):
+			hint = "\nA folder serves one process: stop the other one, or name another folder with --data"
+		case errors.Is(err, syscall.EADDRINUSE):
 			hint = "\nAnother program has that address. --listen and --http name others; listeners.tcp, management.tcp and prometheus.tcp do so in a file"
 		}
 		return fmt.Errorf("Error: the node does not start: %w%s", err, hint)
@@ -85,7 +89,15 @@ func greet(out io.Writer, n *node.Node) {
 		line("health", "http://"+visible(at.String())+"/healthz, and /metrics")
 	}
 	line("data", fmt.Sprintf("%s (%s on disk)", r.DataDir, mebibytes(r.DiskBytes)))
-	line("try", r.Try)
+	line("try", asCalled(r.Try, os.Args[0]))
+}
+
+// asCalled is a command as it can be pasted where the program was called by a path and need not be in the search path.
+func asCalled(command, program string) string {
+	if strings.ContainsRune(program, '/') {
+		return program + strings.TrimPrefix(command, "holdfast")
+	}
+	return command
 }
 
 // visible is an address as it can be typed: every interface includes this machine.

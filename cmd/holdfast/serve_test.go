@@ -41,25 +41,25 @@ func TestServe(t *testing.T) {
 		}
 	}
 	go io.Copy(io.Discard, reader)
-	if !strings.HasPrefix(said["clients"], "amqp://guest@127.0.0.1:") || !strings.HasPrefix(said["data"], s.DataDir+" (") || !strings.HasSuffix(said["Holdfast"], "is ready.") {
+	if !strings.HasPrefix(said["clients"], "amqp://127.0.0.1:") || !strings.HasPrefix(said["data"], s.DataDir+" (") || !strings.HasSuffix(said["Holdfast"], "is ready.") {
 		t.Errorf("it says %v", said)
 	}
 
-	try := strings.Fields(strings.ReplaceAll(strings.TrimPrefix(said["try"], "holdfast "), "'hello, world'", "hello"))
+	try := strings.Fields(strings.ReplaceAll(strings.TrimPrefix(said["try"], os.Args[0]+" "), "'hello, world'", "hello"))
 	if out, errs, code := command(try...); code != 0 || !strings.Contains(out, "Published to 1 queue") {
 		t.Fatalf("what it says to try, %q: code %d\n%s%s", said["try"], code, out, errs)
 	}
 	if out, errs, code := command("ctl", "--data", s.DataDir, "-s", "list_queues"); code != 0 || out != "hello\t1\n" {
 		t.Errorf("list_queues: code %d %q %s", code, out, errs)
 	}
-	if _, errs, code := command("serve", "--data", s.DataDir, "--listen", "127.0.0.1:0", "--http", "none"); code != 1 || !strings.Contains(errs, "in use") {
+	if _, errs, code := command("serve", "--data", s.DataDir, "--listen", "127.0.0.1:0", "--http", "none"); code != 1 || !strings.Contains(errs, "in use") || !strings.Contains(errs, "with --data") {
 		t.Errorf("a second process: code %d %s", code, errs)
 	}
-	taken := strings.TrimSuffix(strings.TrimPrefix(said["clients"], "amqp://guest@"), "/%2F")
+	taken := strings.TrimSuffix(strings.TrimPrefix(said["clients"], "amqp://"), "/%2F")
 	if _, errs, code := command("serve", "--data", t.TempDir(), "--listen", taken, "--http", "none"); code != 1 || !strings.Contains(errs, "--listen and --http name others") {
 		t.Errorf("an address that is taken: code %d %s", code, errs)
 	}
-	if _, errs, code := command("dump", "--data", s.DataDir); code != 1 || !strings.Contains(errs, "in use") {
+	if _, errs, code := command("dump", "--data", s.DataDir); code != 1 || !strings.Contains(errs, "in use") || !strings.Contains(errs, "stop it first") {
 		t.Errorf("dump beside a running node: code %d %s", code, errs)
 	}
 

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"path/filepath"
 	"time"
+
+	"holdfast/internal/config"
 )
 
 // Report is what a node says of itself when it has come up.
@@ -60,7 +62,8 @@ func (r *Report) log(to *slog.Logger) {
 	}
 }
 
-// url is where a client finds the listener.
+// url is where a client finds the listener, in a form that can be pasted: clients log in as guest by themselves where
+// nobody is named, but with a name and no password they are refused, or do not even read it.
 func (l *listener) url(user, vhost string) string {
 	host, port, _ := net.SplitHostPort(l.Addr().String())
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
@@ -70,5 +73,10 @@ func (l *listener) url(user, vhost string) string {
 	if l.tls {
 		scheme = "amqps"
 	}
-	return fmt.Sprintf("%s://%s@%s/%s", scheme, user, net.JoinHostPort(host, port), url.PathEscape(vhost))
+	if user == config.Default().DefaultUser {
+		user = ""
+	} else {
+		user = url.PathEscape(user) + "@"
+	}
+	return fmt.Sprintf("%s://%s%s/%s", scheme, user, net.JoinHostPort(host, port), url.PathEscape(vhost))
 }
