@@ -206,6 +206,7 @@ func TestParseTellsEverythingAtOnce(t *testing.T) {
 		"default_permissions.read=(",  // 14
 		"include conf.d/*.conf",       // 15
 		"default_pass = 'x' y",        // 16
+		"disk_free_limit = 2GB",       // 17
 	}, "\n")
 	s := Default()
 	warnings, err := Parse("f.conf", text, s)
@@ -225,6 +226,7 @@ func TestParseTellsEverythingAtOnce(t *testing.T) {
 		"f.conf:14: default_permissions.read must be a regular expression: error parsing regexp: missing closing ): `(`",
 		`f.conf:15: include is not supported: put all settings into one file`,
 		`f.conf:16: default_pass: "y" stands after the closing quote`,
+		`f.conf:17: unknown key "disk_free_limit"; there is disk_free_limit.absolute, disk_free_limit.relative`,
 	}
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("have\n%v\nwant\n%s", err, strings.Join(want, "\n"))

@@ -7,10 +7,24 @@ import (
 
 // unknown is the error for a key that neither this broker nor RabbitMQ knows.
 func unknown(key string) error {
+	if under := below(key); under != "" {
+		return fmt.Errorf("unknown key %q; there is %s", key, under)
+	}
 	if near := nearest(key); near != "" {
 		return fmt.Errorf("unknown key %q; did you mean %q?", key, near)
 	}
 	return fmt.Errorf("unknown key %q", key)
+}
+
+// below names the keys that go on where this one ends.
+func below(key string) string {
+	var keys []string
+	for i := range rows {
+		if strings.HasPrefix(rows[i].key, key+".") {
+			keys = append(keys, rows[i].key)
+		}
+	}
+	return strings.Join(keys, ", ")
 }
 
 // nearest gives the known key with the fewest edits, if they are few enough to be a slip. Keys that are used here win
