@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"time"
@@ -95,6 +96,9 @@ func (s *Server) overview(http.ResponseWriter, *http.Request) (any, error) {
 		DiskUsed: f.DiskUsed, DiskFree: f.DiskFree, DiskMark: f.DiskMark,
 		Syncs:       f.Syncs,
 		Connections: len(b.ListConnections()), Orphans: b.ListOrphans(), Quarantined: []quarantined{}, Listeners: f.Listeners,
+	}
+	if folder, err := filepath.Abs(o.DataFolder); err == nil {
+		o.DataFolder = folder // who asks may be in another folder than the node
 	}
 	if f.Syncs > 0 {
 		o.MessagesPerSync = float64(f.SyncedMessages) / float64(f.Syncs)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -192,6 +193,19 @@ func TestAMessageAboveTheLimitIsRefused(t *testing.T) {
 	must(t, o, "publish", "--declare", "q", "0123456789")
 	if out, code := run(o, "publish", "q", "0123456789a"); code != ctl.ExitData || !strings.Contains(out, "the most is 10") {
 		t.Fatalf("code %d: %s", code, out)
+	}
+}
+
+// Who asks for the status may be in another folder than the node.
+func TestStatusNamesTheWholeFolder(t *testing.T) {
+	var whole string
+	_, o, _ := start(t, func(o *Options) {
+		whole = o.Settings.DataDir
+		t.Chdir(filepath.Dir(whole))
+		o.Settings.DataDir = filepath.Base(whole)
+	})
+	if out := must(t, o, "status"); !strings.Contains(out, "Node data directory: "+whole+"\n") {
+		t.Error(out)
 	}
 }
 
