@@ -165,7 +165,13 @@ func (c *conn) handshake(t target) error {
 	return c.await(&wire.ChannelOpenOk{})
 }
 
+// product is the name of a broker. Holdfast says what it is where clients do not look for it.
 func product(properties wire.Table) string {
+	if v, ok := properties.Get("platform"); ok {
+		if s, ok := v.Str(); ok && strings.HasPrefix(s, "Holdfast ") {
+			return s
+		}
+	}
 	var words []string
 	for _, key := range []string{"product", "version"} {
 		if v, ok := properties.Get(key); ok {

@@ -168,9 +168,9 @@ func (s *flagSet) parse(args []string) error {
 		}
 		switch {
 		case f == nil && slices.Contains(perfTestOnly, name):
-			return usagef("%s is an option of PerfTest that is not supported here; --help lists those that are", arg)
+			return usagef("%s is an option of PerfTest that is not supported here; --help after the scenario lists those that are", arg)
 		case f == nil:
-			return usagef("unknown option %s; --help lists those there are", arg)
+			return usagef("unknown option %s; --help after the scenario lists those there are", arg)
 		case given:
 		case f.value == "":
 			value = "true"

@@ -241,6 +241,9 @@ func TestAgainstTheBroker(t *testing.T) {
 		if r.Costs.Broker == nil || r.Costs.Broker.ResidentMB == 0 {
 			t.Errorf("%s: no costs: %+v", args, r.Costs)
 		}
+		if !strings.HasPrefix(r.Broker, "Holdfast ") {
+			t.Errorf("%s: against %q", args, r.Broker)
+		}
 		if strings.Contains(args, "--metrics") && r.Figures["messages_per_sync"] <= 0 {
 			t.Errorf("%s: no messages per sync: %v", args, r.Figures)
 		}
