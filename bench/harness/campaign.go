@@ -219,7 +219,7 @@ func readResults(path string) (all []Result, err error) {
 // conclude prints the table of targets and writes it beside the results.
 func (c *campaign) conclude(out io.Writer, targets []Target, results []Result) error {
 	if len(results) == 0 {
-		return fmt.Errorf("%s has no results", c.path())
+		return fmt.Errorf("%s has no results; -name NAME reads another file of bench/results, NAME.jsonl", c.path())
 	}
 	var b strings.Builder
 	m, commit := results[len(results)-1].Machine, ""
