@@ -323,7 +323,7 @@ func (n *Node) Prepare() {
 					if g.raft != nil {
 						live = g.raft.live(live)
 					}
-					if missing := n.o.Log.SetLive(g.id, live); missing > 0 {
+					if missing := n.o.Log.SetLive(g.id, live); missing > 0 && !g.raft.mayLack() {
 						n.fail(g, fmt.Errorf("group %d: %d of its items are not in the log", g.id, missing))
 						continue
 					}

@@ -284,6 +284,7 @@ type ledger struct {
 	failed  error
 	roles   []string
 	foreign int
+	log     RaftLog // nil while replaying
 }
 
 const ledgerKeeps = 20
@@ -362,7 +363,11 @@ func (h *ledger) run(index, term uint64, ops []uint64) {
 		h.next++
 	}
 	if h.next-h.first > ledgerKeeps {
+		was := h.first
 		h.first = h.next - ledgerKeeps
+		if h.log != nil {
+			h.log.Release(h.g.ID(), index, []seglog.Range{{First: was, Last: h.first - 1}})
+		}
 	}
 	h.judge.applied(h.node, index, term, h.hash, ops)
 }
@@ -385,7 +390,10 @@ func (h *ledger) Replay(r seglog.Replayed) error {
 
 func (h *ledger) Restore(b []byte) error {
 	ops := parseOps(h.t, b[1:])
-	*h = ledger{t: h.t, judge: h.judge, node: h.node, g: h.g, has: map[uint64]bool{}, next: 1, first: 1, roles: h.roles, foreign: h.foreign}
+	if h.log != nil {
+		h.judge.installs++
+	}
+	*h = ledger{t: h.t, judge: h.judge, node: h.node, g: h.g, has: map[uint64]bool{}, next: 1, first: 1, roles: h.roles, foreign: h.foreign, log: h.log}
 	for _, op := range ops {
 		h.has[op] = true
 		h.ops = append(h.ops, op)
@@ -444,6 +452,7 @@ type judge struct {
 	proposed map[uint64]bool
 	done     map[uint64]bool
 	last     uint64
+	installs int // states that came from other members
 }
 
 func newJudge(t testing.TB) *judge {

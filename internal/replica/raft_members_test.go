@@ -230,3 +230,17 @@ func TestRanges(t *testing.T) {
 	}
 	want(t, "overlaps", fmt.Sprint(overlaps(r(1, 3, 6, 9), seglog.Range{First: 4, Last: 5}), overlaps(r(1, 3, 6, 9), seglog.Range{First: 4, Last: 6})), "false true")
 }
+
+// Who is left over when the leader is removed leads.
+func TestRaftTheLastOneLeads(t *testing.T) {
+	c := newCluster(t, 24, 2, 2, Options{})
+	c.settle()
+	l := c.mustLead()
+	other := c.nodes[l.id%2]
+	l.h.g.ChangeMembers(MemberChange{Remove, Member{ID: l.id}}, nil)
+	c.settleFor(60)
+	want(t, "leader", c.leader(), other)
+	c.propose(other)
+	c.settle()
+	want(t, "confirmed", len(c.judge.done), 1)
+}

@@ -56,6 +56,10 @@ type wire struct {
 
 // newCluster makes a cluster with voters on the first so many nodes.
 func newCluster(t *testing.T, seed uint64, nodes, voters int, o Options) *cluster {
+	return newClusterOn(t, seed, nodes, voters, o, func(*cluster) disk { return newMemLog(t) })
+}
+
+func newClusterOn(t *testing.T, seed uint64, nodes, voters int, o Options, on func(*cluster) disk) *cluster {
 	cryptotest.SetGlobalRandom(t, seed)
 	c := &cluster{
 		t: t, clk: clock.NewManual(testTime), rng: rand.New(rand.NewPCG(seed, 1)), judge: newJudge(t),
@@ -65,7 +69,7 @@ func newCluster(t *testing.T, seed uint64, nodes, voters int, o Options) *cluste
 		c.begin = append(c.begin, Member{ID: uint64(i), Node: uint64(i)})
 	}
 	for i := 1; i <= nodes; i++ {
-		c.nodes = append(c.nodes, &member{c: c, id: uint64(i), disk: newMemLog(t)})
+		c.nodes = append(c.nodes, &member{c: c, id: uint64(i), disk: on(c)})
 	}
 	for i := range voters {
 		c.nodes[i].start()
@@ -110,6 +114,10 @@ func (m *member) start() {
 	}
 	m.n.Prepare()
 	m.disk.Start()
+	m.h.log = m.disk
+	if d, is := m.disk.(*segDisk); is {
+		d.ask = m.n.NeedSnapshots
+	}
 	m.up = true
 	for _, other := range m.c.nodes {
 		if other.up && other != m {
@@ -266,10 +274,38 @@ func (c *cluster) same() {
 			continue
 		}
 		c.judge.complete(m.h)
+		c.readable(m)
 		if first == nil {
 			first = m
 		} else if m.h.hash != first.h.hash || m.h.g.Index() != first.h.g.Index() {
 			c.t.Fatalf("node %d is at %d, node %d at %d; %d and %d operations", first.id, first.h.g.Index(), m.id, m.h.g.Index(), len(first.h.ops), len(m.h.ops))
+		}
+	}
+}
+
+// readable checks that a node has the items that its state needs.
+func (c *cluster) readable(m *member) {
+	c.t.Helper()
+	live, _ := m.h.Live(nil)
+	p, err := m.disk.Pin(c.group, live)
+	if err != nil {
+		c.t.Fatalf("node %d: %v", m.id, err)
+	}
+	defer p.Close()
+	for {
+		blocks, err := p.Next(1 << 10)
+		if err != nil {
+			c.t.Fatalf("node %d: %v", m.id, err)
+		}
+		if len(blocks) == 0 {
+			return
+		}
+		for _, b := range blocks {
+			for i, it := range b.Items {
+				if op := m.h.ops[b.First+uint64(i)-1]; string(it) != string(itemOf(op)) {
+					c.t.Fatalf("node %d: item %d is %q, and belongs to operation %d", m.id, b.First+uint64(i), it, op)
+				}
+			}
 		}
 	}
 }

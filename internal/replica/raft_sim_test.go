@@ -24,7 +24,9 @@ var (
 func TestRaftSimulation(t *testing.T) {
 	total := tally{}
 	for seed := *simFirst; seed < *simFirst+uint64(*simSeeds); seed++ {
-		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) { total.add(simulate(t, seed)) })
+		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			total.add(simulate(t, seed, func(*cluster) disk { return newMemLog(t) }))
+		})
 		if !ok {
 			t.Fatalf("go test -run 'TestRaftSimulation' -raft.first %d -raft.seeds 1", seed)
 		}
@@ -33,6 +35,17 @@ func TestRaftSimulation(t *testing.T) {
 	if *simSeeds >= 100 && (total.Confirmed == 0 || total.Leaders < *simSeeds || total.Crashes < *simSeeds || total.Foreign == 0) {
 		t.Fatalf("too little happens: %+v", total)
 	}
+}
+
+// The same seed makes the same things happen, or nobody could look into a failure.
+func TestRaftSimulationRepeats(t *testing.T) {
+	var got []string
+	for range 2 {
+		t.Run("run", func(t *testing.T) {
+			got = append(got, fmt.Sprintf("%+v", simulate(t, 5, func(*cluster) disk { return newMemLog(t) })))
+		})
+	}
+	want(t, "second run", got[1], got[0])
 }
 
 // tally is what happened in a simulation.
@@ -58,7 +71,7 @@ type sim struct {
 	removed map[uint64]bool // ids that are not used again
 }
 
-func simulate(t *testing.T, seed uint64) tally {
+func simulate(t *testing.T, seed uint64, on func(*cluster) disk) tally {
 	n, voters := 3, 3
 	switch seed % 4 {
 	case 0:
@@ -73,7 +86,7 @@ func simulate(t *testing.T, seed uint64) tally {
 	if seed%3 == 2 {
 		o.KeepTail = 1
 	}
-	s := &sim{cluster: newCluster(t, seed, n, voters, o), changes: n > voters}
+	s := &sim{cluster: newClusterOn(t, seed, n, voters, o, on), changes: n > voters}
 	for _, m := range s.nodes[voters:] {
 		m.start()
 	}
@@ -91,14 +104,8 @@ func simulate(t *testing.T, seed uint64) tally {
 	s.Confirmed, s.Leaders, s.Messages, s.Entries = len(s.judge.done), len(s.judge.leaders), s.sent, len(s.judge.entries)
 	for _, m := range s.nodes {
 		s.Foreign += m.h.foreign
-		if l, is := m.disk.(*memLog); is {
-			for i := range l.records {
-				if l.records[i].Kind == seglog.KindInstall {
-					s.Installs++
-				}
-			}
-		}
 	}
+	s.Installs = s.judge.installs
 	return s.tally
 }
 

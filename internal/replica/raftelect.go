@@ -132,7 +132,7 @@ func (x *raftGroup) tick(n int, now int64) {
 	if x.rn == nil {
 		return
 	}
-	if len(x.nodes) > 1 {
+	if len(x.nodes) > 1 || x.state != raft.StateLeader { // who leads alone has nothing to wait for
 		for range n {
 			x.rn.Tick()
 		}

@@ -129,6 +129,10 @@ func (x *raftGroup) applyConf(id entryID, data []byte) {
 	x.setConf(x.rn.ApplyConfChange(cc), cc.GetContext())
 	// A member that is taken in needs a snapshot that knows it.
 	x.g.wantSnapshot.Store(true)
+	if x.lead != 0 && !x.has(x.lead) {
+		_ = x.rn.ForgetLeader()
+		x.rankedCampaign()
+	}
 	if len(x.changes) > 0 && x.changes[0].id == id {
 		x.changeDone(nil)
 	}

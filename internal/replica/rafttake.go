@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"slices"
+
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"holdfast/internal/invariant"
@@ -15,6 +17,7 @@ type inTransfer struct {
 	state []byte
 	seq   uint64
 	whole bool
+	lost  bool // items of it that were here are not any more
 	// held are items whose ids entries have that are not applied here and that the state
 	// will replace: they go to the log behind it.
 	held []seglog.Block
@@ -65,9 +68,8 @@ func (x *raftGroup) takePart(s *Shard, r *round, m *transferMsg) {
 		x.stage(s, r, t, m.blocks, got)
 	case m.last:
 		t.whole = true
-		id := snapshotHead{}
-		var err error
-		if id, _, err = parseSnapshot(t.state); err != nil || !id.has(x.self) {
+		id, _, err := parseSnapshot(t.state)
+		if err != nil || !id.has(x.self) || t.lost {
 			x.answer(m, transferMsg{kind: msgNo})
 			x.receiving = nil
 			return
@@ -109,6 +111,17 @@ func (x *raftGroup) stage(s *Shard, r *round, t *inTransfer, blocks []seglog.Blo
 	}
 	r.addRecord(x.g, rec)
 	x.wait(r, storageAppend{then: then})
+}
+
+// unstage forgets items that are here if an entry brings others under their ids: with the
+// entry, should it be replaced, the log lets go of both.
+func (x *raftGroup) unstage(p *payload) {
+	ids, _ := p.items()
+	left := subtractRanges(x.staged, mergeRanges(slices.Clone(ids)))
+	if !slices.Equal(left, x.staged) && x.receiving != nil {
+		x.receiving.lost = true
+	}
+	x.staged = left
 }
 
 // unapplied is the ids of the items of entries that are not applied.

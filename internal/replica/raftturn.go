@@ -231,6 +231,9 @@ func (x *raftGroup) appendEntry(s *Shard, r *round, e *pb.Entry) {
 		p.seal(entryNormal, x.store.commit)
 		rec.Time, rec.Meta, rec.Blocks = p.time, p.record, p.blocks
 		now.payload, now.size = p, p.size
+		if len(x.staged) > 0 {
+			x.unstage(p)
+		}
 	} else {
 		now.data = e.GetData()
 		p := newPayload(s.time, now.data, nil)
