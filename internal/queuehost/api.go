@@ -51,6 +51,7 @@ type Ticket interface {
 type Publish struct {
 	Message    message.Message
 	Persistent bool
+	unhurried  bool // the outcome is told, but no sync is asked for because of it
 	// Ticket hears the outcome as Seq. Nil: nobody waits.
 	Ticket Ticket
 	Seq    uint64
@@ -72,9 +73,11 @@ type ConsumerSpec struct {
 	Credit     uint32 // deliveries it may get before Handle.Credit grants more; Unlimited = no counting
 	Wake       bool   // call Consumer.Wake when a message waits and the credit is used up
 	Priority   int32  // consumers of a higher priority are served first
+	Node       uint64 // where its connection is, for listings; 0: on this node
 	Connection uint64 // who it is, for listings
 	Channel    uint16 // of which channel, for listings
 	Arguments  wire.Table
+	relayed    bool // of another node, which settles what NoAck does not; for queuehost alone
 }
 
 // Delivery is a message on its way to one consumer.

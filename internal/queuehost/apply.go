@@ -45,8 +45,8 @@ func (h *host) settlePublishes(e *replica.Entry, p *pack) {
 		waits(&h.lane.wait, ps, func(w *wait) {
 			w.applied()
 			if !r.persistent {
-				w.tell(Accepted)
 				h.lane.giveInTime(w)
+				w.tell(Accepted)
 				return
 			}
 			if w.ticket != nil || w.credit != nil {

@@ -64,8 +64,12 @@ func (l *lane) trim() {
 		l.spillFrom(p)
 	}
 	for l.kept.len() > 0 && !l.stuck() {
+		c := l.kept.front().credit
 		l.kept.front().give()
 		l.kept.pop()
+		if c.inflow != nil {
+			c.inflow.gave()
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 // reader, the workers of its channels) calls Wait before it goes on. The queues' workers give it back.
 type Credit struct {
 	pool    *creditPool
+	inflow  *inflow      // of another node, if it is that one's
 	inbox   atomic.Int64 // of used, what no queue has applied yet
 	used    atomic.Int64
 	waiting atomic.Bool   // somebody waits; the pool's mutex guards the rest
@@ -61,6 +62,9 @@ func (c *Credit) spent() bool {
 // outOfCredit reports whether the publisher's connection waits until the disk
 // has something of its own.
 func (p *Publish) outOfCredit() bool { return p.Credit != nil && p.Credit.spent() }
+
+// hurried reports whether somebody waits for the publish to be on disk.
+func (p *Publish) hurried() bool { return p.Ticket != nil && !p.unhurried || p.outOfCredit() }
 
 // InFlight returns the bytes charged and not given back.
 func (c *Credit) InFlight() int64 { return c.used.Load() }
@@ -125,6 +129,9 @@ func (c *Credit) applied(n int64) {
 
 func (c *Credit) give(n int64) {
 	c.used.Add(-n)
+	if c.inflow != nil {
+		c.inflow.given.Add(n)
+	}
 	p := c.pool
 	left := p.used.Add(-n)
 	if left < p.node && left+n >= p.node {

@@ -25,5 +25,9 @@
 //   - cache.go: which bodies leave memory, and who waits for that
 //   - spilled.go: bodies on their way to the disk and there that are not in the log
 //   - lane.go: what the queues of one shard worker share
+//   - link.go: links to other nodes, and what goes round between two nodes: lives of a link, credit
+//   - far.go, farhear.go: a queue that runs on another node: what goes there, what comes back
+//   - serve.go, relay.go: the other side: sessions of other nodes with queues here, their consumers, bodies that are read for them
+//   - farwire.go: the messages between the two
 //   - stats.go: counters and explanations
 package queuehost

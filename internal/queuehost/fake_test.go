@@ -150,6 +150,11 @@ type rig struct {
 	node  *replica.Node
 	reg   *Registry
 	clock *clock.Manual
+
+	// Of a rig whose queues run on another node: reg is the entry's, all else that of the queues' home.
+	home  *Registry
+	entry *replica.Node
+	net   *memNet
 }
 
 // rigOptions change how a rig is built.
@@ -160,6 +165,10 @@ func newRig(t testing.TB, log *fakeLog, defs []QueueDef, opts ...rigOptions) *ri
 	r := &rig{t: t, log: log, clock: clock.NewManual(testTime)}
 	ro := replica.Options{Log: log, Shards: 1, Clock: r.clock}
 	qo := Options{Log: log, Clock: r.clock}
+	if farRigs {
+		r.net = newMemNet()
+		qo.Link = r.net.link(homeNode)
+	}
 	for _, o := range opts {
 		o(&ro, &qo)
 	}
@@ -176,12 +185,23 @@ func newRig(t testing.TB, log *fakeLog, defs []QueueDef, opts ...rigOptions) *ri
 	}
 	r.node.Prepare()
 	log.Start()
+	if farRigs {
+		r.addEntry(defs, opts)
+	}
 	r.step()
 	return r
 }
 
 // step runs rounds until nothing is left to do.
 func (r *rig) step() {
+	if r.net != nil {
+		r.stepBoth()
+		for h := range r.reg.Far() {
+			h.Explain(func(Explanation) {}) // its Stats are as of the last one
+		}
+		r.stepBoth()
+		return
+	}
 	for r.node.Shard(0).Step() {
 	}
 }

@@ -5,24 +5,44 @@ import (
 
 	"holdfast/internal/invariant"
 	"holdfast/internal/queue"
+	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
 )
 
 // Handle reaches one queue. Its methods may be called from any goroutine and
 // never block; callbacks run on the queue's shard worker, must not block, and
 // may call Handle methods. After the queue is gone the operations still answer:
-// publishes as Gone, everything else with 404.
+// publishes as Gone, everything else with 404. While the node that serves it
+// cannot be reached they fail at once: publishes as Refused, or Unknown if they
+// were under way, everything else with 404.
+//
+// Behind it is a host, if the queue runs on this node, or a far.
 type Handle struct {
-	host *host
-	ids  atomic.Uint64 // consumer ids given out
-	in   inbox
+	group *replica.Group
+	host  *host
+	far   *far
+	ids   atomic.Uint64 // consumer ids given out
+	in    inbox
 }
 
 // ID returns the queue's group.
-func (h *Handle) ID() seglog.GroupID { return h.host.def.ID }
+func (h *Handle) ID() seglog.GroupID { return h.group.ID() }
 
 // Def returns the queue's definition.
-func (h *Handle) Def() QueueDef { return h.host.def }
+func (h *Handle) Def() QueueDef {
+	if h.far != nil {
+		return h.far.def
+	}
+	return h.host.def
+}
+
+// Home returns the node that serves the queue; 0: this one.
+func (h *Handle) Home() uint64 {
+	if h.far == nil {
+		return 0
+	}
+	return h.far.home.Load().node
+}
 
 // Publish hands in messages, in this order. The slice is free after the call.
 func (h *Handle) Publish(ps []Publish) {
@@ -39,12 +59,12 @@ func (h *Handle) Put(ps []Publish) {
 	charge(ps)
 	h.in.lock().publish(ps)
 	h.in.mu.Unlock()
-	h.host.group.Mark()
+	h.group.Mark()
 }
 
 // Go has what was put carried out; with here on the caller's goroutine, if the
 // worker sleeps. The caller then must hold no lock that a Ticket or Consumer takes.
-func (h *Handle) Go(here bool) { h.host.group.Go(here) }
+func (h *Handle) Go(here bool) { h.group.Go(here) }
 
 // charge charges the credits of publishes, neighbours with the same one together.
 func charge(ps []Publish) {
@@ -69,7 +89,7 @@ func charge(ps []Publish) {
 // release unlocks the inbox and wakes the worker.
 func (h *Handle) release() {
 	h.in.mu.Unlock()
-	h.host.group.Wake()
+	h.group.Wake()
 }
 
 func (h *Handle) put(o op) {
@@ -136,7 +156,7 @@ func (h *Handle) settle(id queue.ConsumerID, ranges []queue.Range, how queue.Set
 		b.settle(id, r, how)
 	}
 	h.in.mu.Unlock()
-	h.host.group.Mark()
+	h.group.Mark()
 }
 
 // Credit grants a consumer n more deliveries. With drain, what is left of the
@@ -175,8 +195,14 @@ func (h *Handle) Barrier(t Ticket, seq uint64) {
 	h.put(op{kind: opBarrier, first: seq, last: seq, call: &call{ticket: t}})
 }
 
-// Stats returns the queue's counters without disturbing its worker.
-func (h *Handle) Stats() Stats { return h.host.stats.read() }
+// Stats returns the queue's counters without disturbing its worker. Those of a
+// queue on another node are as of the last Explain, its counts as of the last Count.
+func (h *Handle) Stats() Stats {
+	if h.far != nil {
+		return *h.far.stats.Load()
+	}
+	return h.host.stats.read()
+}
 
 // Explain says how the queue stands and what its ready messages wait for.
 func (h *Handle) Explain(done func(Explanation)) {
@@ -188,9 +214,12 @@ func (h *Handle) Consumers(done func([]ConsumerInfo)) {
 	h.put(op{kind: opConsumers, call: &call{listed: done}})
 }
 
-// Unavailable returns nil, or why the queue cannot serve (it is quarantined);
-// every operation then fails with this error.
+// Unavailable returns nil, or why the queue cannot serve (it is quarantined, or
+// the node that serves it is away); every operation then fails with this error.
 func (h *Handle) Unavailable() error {
+	if h.far != nil {
+		return h.far.refusal()
+	}
 	if e := h.host.unavailable.Load(); e != nil {
 		return e
 	}

@@ -115,6 +115,8 @@ func (r *Registry) newHost(def QueueDef) *host {
 	return h
 }
 
+func (h *host) setGroup(g *replica.Group) { h.group, h.handle.group = g, g }
+
 // noQueue is the answer of a queue that is not there any more.
 func (h *host) noQueue() error { return amqperr.NoQueue(h.def.VHost, h.def.Name) }
 

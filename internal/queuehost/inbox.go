@@ -125,6 +125,13 @@ func (in *inbox) waitingUrgent() bool {
 	return in.urgent != nil
 }
 
+// waitingOthers reports whether anything but publishes waits in the ordinary line.
+func (in *inbox) waitingOthers() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.b != nil && (len(in.b.ops) > 1 || len(in.b.ops) == 1 && in.b.ops[0].kind != opPublish)
+}
+
 // waiting reports whether anything waits.
 func (in *inbox) waiting() bool {
 	in.mu.Lock()

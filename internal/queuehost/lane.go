@@ -26,7 +26,8 @@ type lane struct {
 	lists    [][]Delivery
 	listed   int // capacity of all lists
 	loaders  []Loader
-	pinned   *pinned // given out while an effect is carried out
+	pinned   *pinned   // given out while an effect is carried out
+	out      *outgoing // to other nodes
 }
 
 // What a lane keeps for reuse.

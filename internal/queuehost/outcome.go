@@ -29,10 +29,16 @@ func (w *wait) join(p *Publish) bool {
 	return true
 }
 
-// settle tells the outcome and gives the credit back.
+// settle gives the credit back and tells the outcome, in this order: another
+// node is told of both at once.
 func (w *wait) settle(o Outcome) {
-	w.tell(o)
+	c := w.credit
 	w.give()
+	if w.ticket != nil {
+		w.tell(o)
+	} else if c != nil && c.inflow != nil {
+		c.inflow.gave()
+	}
 }
 
 func (w *wait) tell(o Outcome) {

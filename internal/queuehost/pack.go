@@ -296,7 +296,7 @@ func (h *host) attach(e *replica.Entry, p *pack, c *consumer, call *call) {
 	h.openSession(e, p)
 	p.ask(queue.Command{
 		Kind: queue.Attach, Consumer: c.id, Session: h.session, Getter: c.getter,
-		Prefetch: c.spec.Prefetch, Credit: c.spec.Credit, NoAck: c.spec.NoAck,
+		Prefetch: c.spec.Prefetch, Credit: c.spec.Credit, NoAck: c.spec.NoAck && !c.spec.relayed,
 		Exclusive: c.spec.Exclusive, Wake: c.spec.Wake, Priority: c.spec.Priority,
 	}, call)
 }
@@ -402,7 +402,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int) {
 			break
 		}
 		h.keep(e, n, m.Message.Head, persistent)
-		if persistent && (m.Ticket != nil || m.outOfCredit()) {
+		if persistent && m.hurried() {
 			e.Sync = true
 		}
 		bytes += len(m.Message.Head)
@@ -472,7 +472,7 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish) bool {
 		n++
 	}
 	h.keep(e, h.numberAfter(p), m.Message.Head, persistent)
-	if persistent && (m.Ticket != nil || m.outOfCredit()) {
+	if persistent && m.hurried() {
 		e.Sync = true
 	}
 	p.cmds = append(p.cmds, queue.Command{

@@ -1,10 +1,12 @@
 package queuehost
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 
@@ -38,6 +40,18 @@ type Options struct {
 	// ConnectionCredit and NodeCredit bound what one connection, and all of
 	// them together, have in flight towards queues (4 MiB, 256 MiB).
 	ConnectionCredit, NodeCredit int64
+	// Link leads to other nodes. Nil: there are none.
+	Link Link
+	// Incarnation is the start of this node's process: it rises.
+	Incarnation uint64
+	// PeerCredit is what one other node may have in flight towards the queues here (16 MiB).
+	PeerCredit int64
+	// NewReader makes readers for deliveries that are read from the disk and go to
+	// other nodes. Nil: what is in the log cannot be.
+	NewReader func() *Reader
+	// Deleted reports whether a queue that does not run here is known to be deleted,
+	// so that a publish to it counts as settled. Nil: nobody knows. It must not block.
+	Deleted func(seglog.GroupID) bool
 }
 
 func (o *Options) setDefaults() {
@@ -50,7 +64,7 @@ func (o *Options) setDefaults() {
 	for _, d := range []struct {
 		v *int64
 		n int64
-	}{{&o.TailCache, 16 << 20}, {&o.ConnectionCredit, 4 << 20}, {&o.NodeCredit, 256 << 20}} {
+	}{{&o.TailCache, 16 << 20}, {&o.ConnectionCredit, 4 << 20}, {&o.NodeCredit, 256 << 20}, {&o.PeerCredit, peerCredit}} {
 		if *d.v <= 0 {
 			*d.v = d.n
 		}
@@ -67,6 +81,8 @@ type Registry struct {
 	owner Owner
 	lanes []*lane
 	pool  *creditPool
+	near  neighbours
+	loads loads
 
 	mu          sync.RWMutex
 	hosts       map[seglog.GroupID]*host
@@ -79,7 +95,9 @@ func New(o Options) *Registry {
 	r := &Registry{
 		o: o, owner: o.Owner, pool: newCreditPool(o.ConnectionCredit, o.NodeCredit),
 		hosts: map[seglog.GroupID]*host{}, quarantined: map[seglog.GroupID]string{},
+		near: neighbours{homes: map[uint64]*home{}, guests: map[uint64]*guest{}, fars: map[seglog.GroupID]*far{}},
 	}
+	r.loads.reg = r
 	n := int64(o.Node.Shards())
 	for range n {
 		r.lanes = append(r.lanes, &lane{reg: r, cache: cache{limit: o.TailCache / n}, spill: spiller{store: o.Spill, most: maxLeaving, block: spill.BlockSize}})
@@ -111,7 +129,7 @@ func (r *Registry) Host(id seglog.GroupID) replica.Host {
 func (r *Registry) Create(def QueueDef) (*Handle, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if h := r.hosts[def.ID]; h != nil && (h.claimed || !def.logged()) {
+	if h := r.hosts[def.ID]; h != nil && (h.claimed || !def.logged()) || r.far(def.ID) != nil {
 		return nil, fmt.Errorf("queuehost: group %d exists", def.ID)
 	} else if h != nil {
 		return r.adopt(h, def)
@@ -124,7 +142,7 @@ func (r *Registry) Create(def QueueDef) (*Handle, error) {
 		h.unavailable.Store(amqperr.QueueUnavailable(def.VHost, def.Name, reason))
 	}
 	r.hosts[def.ID] = h
-	h.group = r.o.Node.NewGroup(def.ID, h, h.logged)
+	h.setGroup(r.o.Node.NewGroup(def.ID, h, h.logged))
 	return &h.handle, nil
 }
 
@@ -146,9 +164,11 @@ func (r *Registry) hit(def QueueDef) (reason string, hit bool) {
 
 // adopt gives a replayed host its definition.
 func (r *Registry) adopt(h *host, def QueueDef) (*Handle, error) {
-	if h.group = r.o.Node.Group(def.ID); h.group == nil {
+	g := r.o.Node.Group(def.ID)
+	if g == nil {
 		return nil, fmt.Errorf("queuehost: group %d was dropped", def.ID)
 	}
+	h.setGroup(g)
 	h.def, h.claimed = def, true
 	if e := h.unavailable.Load(); e != nil { // now with its name
 		h.unavailable.Store(amqperr.QueueUnavailable(def.VHost, def.Name, h.reason))
@@ -162,14 +182,33 @@ func (r *Registry) adopt(h *host, def QueueDef) (*Handle, error) {
 // Get returns the queue's handle, or nil.
 func (r *Registry) Get(id seglog.GroupID) *Handle {
 	r.mu.RLock()
-	defer r.mu.RUnlock()
 	if h := r.hosts[id]; h != nil && h.claimed {
+		r.mu.RUnlock()
 		return &h.handle
+	}
+	r.mu.RUnlock()
+	if f := r.far(id); f != nil {
+		return &f.handle
 	}
 	return nil
 }
 
-// All yields the handles of all queues in the order of their ids.
+// Far yields the handles of the queues that are served by other nodes, in the order of their ids.
+func (r *Registry) Far() iter.Seq[*Handle] {
+	return func(yield func(*Handle) bool) {
+		r.near.mu.RLock()
+		fars := slices.Collect(maps.Values(r.near.fars))
+		r.near.mu.RUnlock()
+		slices.SortFunc(fars, func(a, b *far) int { return cmp.Compare(a.def.ID, b.def.ID) })
+		for _, f := range fars {
+			if !yield(&f.handle) {
+				return
+			}
+		}
+	}
+}
+
+// All yields the handles of all queues that run here in the order of their ids.
 func (r *Registry) All() iter.Seq[*Handle] {
 	return func(yield func(*Handle) bool) {
 		for _, h := range r.sorted(func(h *host) bool { return h.claimed }) {
@@ -208,6 +247,14 @@ func (r *Registry) Drop(id seglog.GroupID, reason error, done func()) {
 	delete(r.quarantined, id)
 	r.mu.Unlock()
 	if h == nil {
+		r.near.mu.Lock()
+		f := r.near.fars[id]
+		delete(r.near.fars, id)
+		r.near.mu.Unlock()
+		if f != nil {
+			f.drop(&call{reason: reason, done: done})
+			return
+		}
 		run0(done)
 		return
 	}
@@ -270,9 +317,11 @@ func (r *Registry) Discard(id seglog.GroupID) error {
 		r.hosts[id] = h
 	}
 	if h.group == nil {
-		if h.group = r.o.Node.Group(id); h.group == nil {
-			h.group = r.o.Node.NewGroup(id, h, true)
+		g := r.o.Node.Group(id)
+		if g == nil {
+			g = r.o.Node.NewGroup(id, h, true)
 		}
+		h.setGroup(g)
 	}
 	r.mu.Unlock()
 	r.Drop(id, errors.New("the queue was discarded"), nil)

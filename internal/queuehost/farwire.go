@@ -1,0 +1,597 @@
+package queuehost
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"holdfast/internal/amqperr"
+	"holdfast/internal/queue"
+	"holdfast/internal/seglog"
+	"holdfast/internal/wire"
+)
+
+// A message between the node where a client is (the entry) and the node that
+// serves a queue (its home). Numbers are uvarints.
+//
+//	version      u8
+//	kind         u8
+//	incarnation  of the entry's process   \ the life of the link, as the entry
+//	epoch        counts its links up      / counts it: answers carry it back
+//	queue        0: about the whole link
+//	...          as the kind says, to the end
+//
+// The messages of one path (Link.Send: bulk or not) come in order, the two paths
+// do not know of each other. What has to stay behind bodies goes with them.
+
+// farVersion is the version of these messages.
+const farVersion = 1
+
+type farKind uint8
+
+// The values are spoken between nodes of different age: they keep their meaning.
+const (
+	// From the entry.
+	farBegin   farKind = 1 // a link begins: sessions of earlier ones are over
+	farPublish farKind = 2 // bulk: epoch of the publishing half (0), first number, then publishes to the end
+	farChunk   farKind = 3 // bulk: a piece of the next publish's body, to the end
+	farAsk     farKind = 4 // bulk: an operation, see ask
+	farUrgent  farKind = 5 // number from 1 up, then settlements and credit to the end
+	farClose   farKind = 6 // bulk: the session is not needed any more
+
+	// From the home.
+	farRoom         farKind = 16 // credit given back since the link began, and how much may be out
+	farOver         farKind = 17 // the sessions of this life of the link are over
+	farOutcomes     farKind = 18 // credit given back, then outcomes to the end
+	farDeliver      farKind = 19 // bulk: consumer, then deliveries to the end
+	farDeliverChunk farKind = 20 // bulk: consumer, then a piece of a body of its next delivery to the end
+	farEvent        farKind = 21 // bulk: about a consumer, see event
+	farAnswer       farKind = 22 // see answer
+)
+
+// fromEntry reports whether a message is for the side that serves queues.
+func (k farKind) fromEntry() bool { return k < farRoom }
+
+// life names one life of a link, as the entry counts it.
+type life struct{ incarnation, epoch uint64 }
+
+func (l life) before(m life) bool {
+	return l.incarnation < m.incarnation || l.incarnation == m.incarnation && l.epoch < m.epoch
+}
+
+// farHead is what every message begins with.
+type farHead struct {
+	kind  farKind
+	life  life
+	queue seglog.GroupID
+}
+
+func (h farHead) append(dst []byte) []byte {
+	dst = append(dst, farVersion, byte(h.kind))
+	dst = binary.AppendUvarint(dst, h.life.incarnation)
+	dst = binary.AppendUvarint(dst, h.life.epoch)
+	return binary.AppendUvarint(dst, uint64(h.queue))
+}
+
+// head reads the head of a message; what is left in c follows it.
+func (c *cut) head() (h farHead, ok bool) {
+	if c.u8() != farVersion {
+		return h, false
+	}
+	h.kind = farKind(c.u8())
+	h.life = life{c.num(), c.num()}
+	h.queue = seglog.GroupID(c.num())
+	return h, !c.bad
+}
+
+// cut cuts values off the front of a message. It borrows. After something that
+// is not there bad is set, and everything is zero.
+type cut struct {
+	b   []byte
+	bad bool
+}
+
+func (c *cut) fail() {
+	c.b, c.bad = nil, true
+}
+
+func (c *cut) u8() byte {
+	if len(c.b) == 0 {
+		c.fail()
+		return 0
+	}
+	v := c.b[0]
+	c.b = c.b[1:]
+	return v
+}
+
+func (c *cut) num() uint64 {
+	v, n := binary.Uvarint(c.b)
+	if n <= 0 {
+		c.fail()
+		return 0
+	}
+	c.b = c.b[n:]
+	return v
+}
+
+func (c *cut) u32() uint32 {
+	v := c.num()
+	if v > 1<<32-1 {
+		c.fail()
+		return 0
+	}
+	return uint32(v)
+}
+
+// bytes cuts a length and as many bytes.
+func (c *cut) bytes() []byte {
+	n := c.num()
+	if n > uint64(len(c.b)) {
+		c.fail()
+		return nil
+	}
+	v := c.b[:n:n]
+	c.b = c.b[n:]
+	return v
+}
+
+// ended reports whether everything was there and nothing is left.
+func (c *cut) ended() bool { return !c.bad && len(c.b) == 0 }
+
+func appendBytes[T ~string | ~[]byte](dst []byte, b T) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}
+
+func flagsOf(list ...bool) byte {
+	var v byte
+	for i, b := range list {
+		if b {
+			v |= 1 << i
+		}
+	}
+	return v
+}
+
+// A publish: flags (persistent, hurried, chunked), the number of its chunks if it
+// is chunked, its head. The chunks have come before.
+const (
+	pubPersistent = 1 << iota
+	pubHurried
+	pubChunked
+	pubFlags
+)
+
+// appendPublish appends a publish, but for its chunks.
+func appendPublish(dst []byte, p *Publish) []byte {
+	n := len(p.Message.Chunks)
+	dst = append(dst, flagsOf(p.Persistent, p.hurried(), n > 0))
+	if n > 0 {
+		dst = binary.AppendUvarint(dst, uint64(n))
+	}
+	return appendBytes(dst, p.Message.Head)
+}
+
+// publish cuts a publish. chunks are the pieces that have come; a publish in chunks
+// takes them all.
+func (c *cut) publish(p *Publish, chunks *[][]byte) {
+	flags := c.u8()
+	if flags >= pubFlags {
+		c.fail()
+		return
+	}
+	p.Persistent = flags&pubPersistent != 0
+	p.unhurried = flags&pubHurried == 0
+	if flags&pubChunked != 0 {
+		if n := c.num(); n == 0 || n != uint64(len(*chunks)) {
+			c.fail()
+			return
+		}
+		p.Message.Chunks, *chunks = *chunks, nil
+	}
+	p.Message.Head = c.bytes()
+}
+
+// A delivery: flags (redelivered, chunked), id, how often it came back, the number
+// of chunks if it is chunked, the head of the message.
+const (
+	dlvRedelivered = 1 << iota
+	dlvChunked
+	dlvFlags
+)
+
+// appendDelivery appends a delivery whose message has this head, and its body in
+// so many chunks.
+func appendDelivery(dst []byte, d *Delivery, head []byte, chunks int) []byte {
+	dst = append(dst, flagsOf(d.Redelivered, chunks > 0))
+	dst = binary.AppendUvarint(dst, d.ID)
+	dst = binary.AppendUvarint(dst, uint64(d.Count))
+	if chunks > 0 {
+		dst = binary.AppendUvarint(dst, uint64(chunks))
+	}
+	return appendBytes(dst, head)
+}
+
+// delivery cuts a delivery. chunks are the pieces that have come: the last of them
+// are its, those before are of one that did not come.
+func (c *cut) delivery(d *Delivery, chunks *[][]byte) {
+	flags := c.u8()
+	if flags >= dlvFlags {
+		c.fail()
+		return
+	}
+	d.Redelivered = flags&dlvRedelivered != 0
+	d.ID = c.num()
+	d.Count = c.u32()
+	have := *chunks
+	*chunks = nil
+	if flags&dlvChunked != 0 {
+		n := c.num()
+		if n == 0 || n > uint64(len(have)) {
+			c.fail()
+			return
+		}
+		d.Message.Chunks = have[uint64(len(have))-n:]
+	}
+	d.Message.Head = c.bytes()
+}
+
+// appendUrgent appends a settlement or credit: what (how it is settled, or 16 for
+// credit, 17 with drain), the consumer, and first id and how many more, or the credit.
+func appendUrgent(dst []byte, o *op) []byte {
+	if o.kind == opCredit {
+		dst = append(dst, urgentCredit|flagsOf(o.flag))
+		dst = binary.AppendUvarint(dst, uint64(o.consumer))
+		return binary.AppendUvarint(dst, uint64(o.n))
+	}
+	dst = append(dst, byte(o.how))
+	dst = binary.AppendUvarint(dst, uint64(o.consumer))
+	dst = binary.AppendUvarint(dst, o.first)
+	return binary.AppendUvarint(dst, o.last-o.first)
+}
+
+const urgentCredit = 16
+
+func (c *cut) urgent() op {
+	what := c.u8()
+	o := op{kind: opSettle, how: queue.Settlement(what), consumer: queue.ConsumerID(c.num())}
+	switch {
+	case what&^1 == urgentCredit:
+		o.kind, o.how, o.flag, o.n = opCredit, 0, what&1 != 0, c.u32()
+	case o.how == queue.Ack || o.how == queue.Requeue || o.how == queue.Discard:
+		o.first = c.num()
+		o.last = o.first + c.num()
+		if o.last < o.first {
+			c.fail()
+		}
+	default:
+		c.fail()
+	}
+	return o
+}
+
+// askKind names an operation between nodes.
+type askKind uint8
+
+const (
+	askAttach    askKind = 1
+	askGetter    askKind = 2
+	askGet       askKind = 3
+	askCancel    askKind = 4
+	askDetach    askKind = 5
+	askCredit    askKind = 6 // behind an attach that is not answered yet
+	askPurge     askKind = 7
+	askSeal      askKind = 8
+	askUnseal    askKind = 9
+	askExplain   askKind = 10
+	askConsumers askKind = 11
+	askCount     askKind = 12
+	askBarrier   askKind = 13
+)
+
+// ask is an operation that is neither a publish nor urgent. It is carried out when
+// the settlements and credit up to number after are.
+type ask struct {
+	kind     askKind
+	after    uint64
+	req      uint64 // the answer names it
+	consumer queue.ConsumerID
+	flag     bool
+	flag2    bool
+	n        uint32
+	resume   uint64 // attach: the last delivery that is known (0)
+	spec     ConsumerSpec
+}
+
+func (a *ask) append(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, a.after)
+	dst = append(dst, byte(a.kind), flagsOf(a.flag, a.flag2))
+	dst = binary.AppendUvarint(dst, a.req)
+	dst = binary.AppendUvarint(dst, uint64(a.consumer))
+	dst = binary.AppendUvarint(dst, uint64(a.n))
+	if a.kind == askAttach || a.kind == askGetter {
+		dst = binary.AppendUvarint(dst, a.resume)
+		dst = appendSpec(dst, &a.spec)
+	}
+	return dst
+}
+
+func (c *cut) ask() (a ask) {
+	a.after = c.num()
+	a.kind = askKind(c.u8())
+	flags := c.u8()
+	a.flag, a.flag2 = flags&1 != 0, flags&2 != 0
+	a.req = c.num()
+	a.consumer = queue.ConsumerID(c.num())
+	a.n = c.u32()
+	if a.kind == askAttach || a.kind == askGetter {
+		a.resume = c.num()
+		a.spec = c.spec()
+	}
+	if a.kind < askAttach || a.kind > askBarrier || flags > 3 {
+		c.fail()
+	}
+	return a
+}
+
+func appendSpec(dst []byte, s *ConsumerSpec) []byte {
+	dst = append(dst, flagsOf(s.NoAck, s.Exclusive, s.Wake))
+	dst = binary.AppendUvarint(dst, uint64(s.Prefetch))
+	dst = binary.AppendUvarint(dst, uint64(s.Credit))
+	dst = binary.AppendUvarint(dst, uint64(uint32(s.Priority)))
+	dst = binary.AppendUvarint(dst, s.Node)
+	dst = binary.AppendUvarint(dst, s.Connection)
+	dst = binary.AppendUvarint(dst, uint64(s.Channel))
+	dst = appendBytes(dst, s.Tag)
+	return appendBytes(dst, s.Arguments)
+}
+
+// spec cuts a consumer's specification; it does not borrow, for it stays.
+func (c *cut) spec() (s ConsumerSpec) {
+	flags := c.u8()
+	s.NoAck, s.Exclusive, s.Wake = flags&1 != 0, flags&2 != 0, flags&4 != 0
+	s.Prefetch, s.Credit, s.Priority = c.u32(), c.u32(), int32(c.u32())
+	s.Node, s.Connection = c.num(), c.num()
+	channel := c.num()
+	s.Channel = uint16(channel)
+	s.Tag = string(c.bytes())
+	args, err := wire.ParseTable(c.bytes())
+	if flags > 7 || channel > 1<<16-1 || err != nil {
+		c.fail()
+	}
+	s.Arguments = args.Clone()
+	return s
+}
+
+// Errors between nodes.
+const (
+	errNone = iota
+	errClient
+	errOther
+	errAbsent
+	errDeleted
+)
+
+// What a home answers that does not run the queue.
+var (
+	errQueueAbsent  = errors.New("the node does not run the queue")
+	errQueueDeleted = errors.New("the queue was deleted")
+)
+
+func appendError(dst []byte, err error) []byte {
+	var e *amqperr.Error
+	switch {
+	case err == nil:
+		return append(dst, errNone)
+	case err == errQueueAbsent:
+		return append(dst, errAbsent)
+	case err == errQueueDeleted:
+		return append(dst, errDeleted)
+	case errors.As(err, &e):
+		dst = append(dst, errClient, byte(e.Scope))
+		return appendBytes(binary.AppendUvarint(dst, uint64(e.Code)), e.Text)
+	}
+	return appendBytes(append(dst, errOther), err.Error())
+}
+
+func (c *cut) fault() error {
+	switch c.u8() {
+	case errNone:
+		return nil
+	case errClient:
+		scope, code := c.u8(), c.num()
+		if scope > uint8(amqperr.Connection) || code > 1<<16-1 {
+			c.fail()
+		}
+		return &amqperr.Error{Scope: amqperr.Scope(scope), Code: uint16(code), Text: string(c.bytes())}
+	case errOther:
+		return errors.New(string(c.bytes()))
+	case errAbsent:
+		return errQueueAbsent
+	case errDeleted:
+		return errQueueDeleted
+	}
+	c.fail()
+	return nil
+}
+
+type eventKind uint8
+
+const (
+	eventAttached  eventKind = 1 // answers an attach: err
+	eventCancel    eventKind = 2 // answers a cancel
+	eventDetach    eventKind = 3 // answers a detach
+	eventCancelled eventKind = 4 // err says why
+	eventDrained   eventKind = 5 // n
+	eventWake      eventKind = 6
+	eventGot       eventKind = 7 // answers a get: err, ok; with ok n messages are left, and the delivery follows
+)
+
+// event is what happened to a consumer. Events and deliveries of one consumer come in order.
+type event struct {
+	kind     eventKind
+	consumer queue.ConsumerID
+	req      uint64
+	n        uint64
+	ok       bool
+	err      error
+	d        Delivery
+}
+
+// append appends an event; of one with a delivery, the message has head and chunks.
+func (e *event) append(dst []byte, head []byte, chunks int) []byte {
+	dst = append(dst, byte(e.kind), flagsOf(e.ok))
+	dst = binary.AppendUvarint(dst, uint64(e.consumer))
+	dst = binary.AppendUvarint(dst, e.req)
+	dst = binary.AppendUvarint(dst, e.n)
+	dst = appendError(dst, e.err)
+	if e.kind == eventGot && e.ok {
+		dst = appendDelivery(dst, &e.d, head, chunks)
+	}
+	return dst
+}
+
+// event cuts an event, up to the delivery that may follow.
+func (c *cut) event() (e event) {
+	e.kind = eventKind(c.u8())
+	ok := c.u8()
+	e.ok = ok == 1
+	e.consumer = queue.ConsumerID(c.num())
+	e.req, e.n = c.num(), c.num()
+	e.err = c.fault()
+	if e.kind < eventAttached || e.kind > eventGot || ok > 1 {
+		c.fail()
+	}
+	return e
+}
+
+// outcomes is the same fate of neighbours, by their numbers in the session.
+type outcomes struct {
+	first, last uint64
+	o           Outcome
+}
+
+func (r *outcomes) append(dst []byte) []byte {
+	dst = append(dst, byte(r.o))
+	dst = binary.AppendUvarint(dst, r.first)
+	return binary.AppendUvarint(dst, r.last-r.first)
+}
+
+func (c *cut) outcomes() (r outcomes) {
+	r.o = Outcome(c.u8())
+	r.first = c.num()
+	r.last = r.first + c.num()
+	if r.o > Gone || r.last < r.first {
+		c.fail()
+	}
+	return r
+}
+
+type answerKind uint8
+
+const (
+	answerCount     answerKind = 1 // of purge and seal: n
+	answerTotals    answerKind = 2 // n ready, m consumers
+	answerExplained answerKind = 3
+	answerListed    answerKind = 4
+	answerBarrier   answerKind = 5 // n is the outcome
+)
+
+// answer answers an ask that is not about a consumer.
+type answer struct {
+	kind      answerKind
+	req       uint64
+	n, m      uint64
+	err       error
+	explained Explanation
+	listed    []ConsumerInfo
+}
+
+func (a *answer) append(dst []byte) []byte {
+	dst = append(dst, byte(a.kind))
+	for _, v := range []uint64{a.req, a.n, a.m} {
+		dst = binary.AppendUvarint(dst, v)
+	}
+	dst = appendError(dst, a.err)
+	switch a.kind {
+	case answerExplained:
+		dst = appendExplanation(dst, &a.explained)
+	case answerListed:
+		for i := range a.listed {
+			l := &a.listed[i]
+			dst = append(dst, flagsOf(l.Active))
+			dst = binary.AppendUvarint(dst, uint64(l.ID))
+			dst = binary.AppendUvarint(dst, l.Unacked)
+			dst = appendSpec(dst, &l.Spec)
+		}
+	}
+	return dst
+}
+
+func (c *cut) answer() (a answer) {
+	a.kind = answerKind(c.u8())
+	a.req, a.n, a.m = c.num(), c.num(), c.num()
+	a.err = c.fault()
+	switch a.kind {
+	case answerCount, answerTotals:
+	case answerExplained:
+		a.explained = c.explanation()
+	case answerListed:
+		for len(c.b) > 0 {
+			active := c.u8()
+			l := ConsumerInfo{Active: active == 1, ID: queue.ConsumerID(c.num()), Unacked: c.num(), Spec: c.spec()}
+			if active > 1 {
+				c.fail()
+			}
+			if !c.bad {
+				a.listed = append(a.listed, l)
+			}
+		}
+	case answerBarrier:
+		if a.n > uint64(Gone) {
+			c.fail()
+		}
+	default:
+		c.fail()
+	}
+	return a
+}
+
+// each calls fn for all counters, in the order in which they are sent: new ones come last.
+func (s *Stats) each(fn func(*uint64)) {
+	for _, p := range []*uint64{
+		&s.Ready, &s.Unacked, &s.Consumers, &s.Published, &s.Delivered, &s.Acked, &s.Redelivered,
+		&s.Gets, &s.GetsEmpty, &s.BodiesInMemory, &s.BodiesSpilled, &s.Unstable,
+	} {
+		fn(p)
+	}
+}
+
+func appendExplanation(dst []byte, x *Explanation) []byte {
+	x.Stats.each(func(p *uint64) { dst = binary.AppendUvarint(dst, *p) })
+	dst = binary.AppendUvarint(dst, uint64(x.OldestUnacked))
+	dst = appendBytes(dst, x.BlockedBy)
+	for _, l := range x.Lines {
+		dst = appendBytes(dst, l)
+	}
+	return dst
+}
+
+func (c *cut) explanation() (x Explanation) {
+	x.Stats.each(func(p *uint64) { *p = c.num() })
+	x.OldestUnacked = time.Duration(c.num())
+	x.BlockedBy = string(c.bytes())
+	for len(c.b) > 0 {
+		if l := c.bytes(); !c.bad {
+			x.Lines = append(x.Lines, string(l))
+		}
+	}
+	return x
+}
+
+func appendNums(dst []byte, list ...uint64) []byte {
+	for _, v := range list {
+		dst = binary.AppendUvarint(dst, v)
+	}
+	return dst
+}
