@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -64,6 +65,7 @@ type Log struct {
 	ckptNo    uint64
 	recovered replayStore // for Replay; gone with Start
 	leftovers []string    // unfinished files, removed by Start
+	unwiped   []*segment  // free segments whose headers are not zeros, wiped by Start
 
 	failed   atomic.Bool
 	failure  error // set before failed
@@ -174,7 +176,27 @@ func (l *Log) begin() bool {
 		}
 	}
 	l.leftovers = nil
+	if err := l.wipe(); err != nil {
+		l.fail(err)
+	}
 	return true
+}
+
+// wipe wipes the headers of free segments that recycling has not wiped, or whose first frame was torn: frames of an earlier
+// life may lie behind them, and without a checkpoint to tell, a free segment with anything but zeros there looks like one whose
+// header is damaged.
+func (l *Log) wipe() error {
+	for _, s := range l.unwiped {
+		_, err := s.file.WriteAt(zeros[:pageSize], 0)
+		if err == nil {
+			err = s.file.Datasync()
+		}
+		if err != nil {
+			return fmt.Errorf("wiping %s: %w", segmentName(s.id), err)
+		}
+	}
+	l.unwiped = nil
+	return nil
 }
 
 // fail stops the log for ever: what is not stable now never will be.

@@ -431,7 +431,11 @@ func (rc *recovery) finish() error {
 	}
 	for _, f := range rc.sorted() {
 		if !f.claimed {
-			l.pool = append(l.pool, &segment{id: f.id, file: f.file, size: f.size})
+			s := &segment{id: f.id, file: f.file, size: f.size}
+			l.pool = append(l.pool, s)
+			if !f.wiped {
+				l.unwiped = append(l.unwiped, s)
+			}
 		}
 	}
 	for _, g := range l.list {
