@@ -69,14 +69,15 @@ type raftGroup struct {
 	time     int64   // of the last entry applied
 	changes  []change
 
-	campaign  int  // ticks until this member asks for an election; 0: it does not
-	counted   bool // in Node.Leading
-	handing   bool // the leadership is being handed over
-	ended     bool
-	keptTail  int64                   // bytes of the entries kept below the snapshot
-	sending   map[uint64]*outTransfer // states on their way to members, by id
-	receiving *inTransfer
-	staged    []seglog.Range // items received that are not part of the state yet
+	campaign   int  // ticks until this member asks for an election; 0: it does not
+	counted    bool // in Node.Leading
+	handing    bool // the leadership is being handed over
+	ended      bool
+	keptTail   int64                   // bytes of the entries kept below the snapshot
+	sending    map[uint64]*outTransfer // states on their way to members, by id
+	receiving  *inTransfer
+	installing *inTransfer    // all of it is here, and raft has been told
+	staged     []seglog.Range // items received that are not part of the state yet
 
 	keeping bool // the log was asked to keep some
 }
@@ -246,7 +247,7 @@ func (x *raftGroup) end() {
 	x.g.shard.node.leads(x, false)
 	x.g.shard.node.tailBytes.Add(-x.keptTail)
 	x.dropTransfers()
-	x.receiving = nil
+	x.receiving, x.installing = nil, nil
 	for i := range x.store.slots {
 		x.gone(&x.store.slots[i])
 	}

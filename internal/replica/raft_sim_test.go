@@ -98,6 +98,9 @@ func simulate(t *testing.T, seed uint64, on func(*cluster) disk) tally {
 	// Each seed has its own weather.
 	trouble := s.rng.IntN(100)
 	for range *simSteps {
+		if seed%5 == 4 && s.rng.IntN(40) == 0 {
+			s.storm()
+		}
 		s.happen(trouble)
 	}
 	s.heal()
@@ -121,8 +124,13 @@ func (s *sim) happen(trouble int) {
 		}
 	case k < 750:
 		from := s.nodes[s.rng.IntN(len(s.nodes))]
+		most := 1
+		if s.rng.IntN(4) == 0 {
+			most = 10
+		}
 		for lane := range LaneBulk + 1 {
-			s.deliver(from.id, m.id, lane)
+			for n := 0; n < most && s.deliver(from.id, m.id, lane); n++ {
+			}
 		}
 	case k < 860:
 		s.Proposed++
@@ -172,6 +180,33 @@ func (s *sim) happen(trouble int) {
 	default:
 		if m.up && m.h.serving {
 			m.h.g.TransferLeader(uint64(1 + s.rng.IntN(len(s.nodes))))
+		}
+	}
+}
+
+// storm is for elections: nodes crash and are there again at once, and believe that others
+// are gone; for one, much time passes.
+func (s *sim) storm() {
+	m := s.nodes[s.rng.IntN(len(s.nodes))]
+	if !m.up {
+		return
+	}
+	switch s.rng.IntN(3) {
+	case 0:
+		s.Crashes++
+		m.crash()
+		m.start()
+	case 1:
+		for _, other := range s.nodes {
+			if other != m && other.up && s.rng.IntN(3) > 0 {
+				other.n.PeerDown(m.id)
+				other.n.PeerUp(m.id)
+			}
+		}
+	default:
+		for range electionTicks {
+			m.n.TickRaft()
+			m.step()
 		}
 	}
 }

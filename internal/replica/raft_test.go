@@ -396,3 +396,28 @@ func TestSimpleGroupReplicated(t *testing.T) {
 		want(t, fmt.Sprint("words of ", i), m.words, []string{"a", "b"})
 	}
 }
+
+// A vote leaves when it is on disk, and is remembered after a crash.
+func TestRaftKeepsItsVote(t *testing.T) {
+	c := newCluster(t, 14, 3, 3, Options{})
+	m := c.nodes[0]
+	for m.step() || m.disk.commit() {
+	}
+	var to, from, term, index uint64 = 1, 2, 5, 1
+	vote := &pb.Message{Type: pb.MsgVote.Enum(), To: &to, From: &from, Term: &term, LogTerm: &index, Index: &index, Commit: &index}
+	if err := m.n.receive(2, appendRaft(nil, c.group, vote, nil)); err != nil {
+		t.Fatal(err)
+	}
+	votes := func() int { return len(c.wire(1, 2).lanes[LaneControl]) }
+	before := votes()
+	for m.step() {
+	}
+	want(t, "votes before the disk has it", votes()-before, 0)
+	m.disk.commit()
+	for m.step() {
+	}
+	want(t, "votes", votes()-before, 1)
+	m.crash()
+	m.start()
+	want(t, "term and vote after a crash", []uint64{m.h.g.raft.store.term, m.h.g.raft.store.vote}, []uint64{5, 2})
+}

@@ -16,7 +16,6 @@ type inTransfer struct {
 	size  uint64
 	state []byte
 	seq   uint64
-	whole bool
 	lost  bool // items of it that were here are not any more
 	// held are items whose ids entries have that are not applied here and that the state
 	// will replace: they go to the log behind it.
@@ -67,13 +66,13 @@ func (x *raftGroup) takePart(s *Shard, r *round, m *transferMsg) {
 	case len(m.blocks) > 0:
 		x.stage(s, r, t, m.blocks, got)
 	case m.last:
-		t.whole = true
+		x.receiving = nil
 		id, _, err := parseSnapshot(t.state)
-		if err != nil || !id.has(x.self) || t.lost {
+		if err != nil || !id.has(x.self) || t.lost || x.installing != nil {
 			x.answer(m, transferMsg{kind: msgNo})
-			x.receiving = nil
 			return
 		}
+		x.installing = t
 		_ = x.rn.Step(&pb.Message{
 			Type: pb.MsgSnap.Enum(), To: &x.self, From: &t.from, Term: &t.term,
 			Snapshot: &pb.Snapshot{Metadata: &pb.SnapshotMetadata{ConfState: id.conf, Index: &t.index, Term: &t.stateTerm}},
@@ -85,8 +84,8 @@ func (x *raftGroup) takePart(s *Shard, r *round, m *transferMsg) {
 
 // afterTransfer ends a transfer that raft had no use for: all that was in it is here.
 func (x *raftGroup) afterTransfer() {
-	if t := x.receiving; t != nil && t.whole {
-		x.receiving = nil
+	if t := x.installing; t != nil {
+		x.installing = nil
 		x.answer(&transferMsg{from: t.from, term: t.term, index: t.index}, transferMsg{kind: msgGot, last: true})
 	}
 }
@@ -137,8 +136,8 @@ func (x *raftGroup) unapplied() (ids []seglog.Range) {
 
 // install puts the state in place of the one here, as raft has decided.
 func (x *raftGroup) install(s *Shard, r *round, snap *pb.Snapshot) (then func()) {
-	t, meta := x.receiving, snap.GetMetadata()
-	if t == nil || !t.whole || t.index != meta.GetIndex() || t.stateTerm != meta.GetTerm() {
+	t, meta := x.installing, snap.GetMetadata()
+	if t == nil || t.index != meta.GetIndex() || t.stateTerm != meta.GetTerm() {
 		invariant.Failf("group %d: state %d is to be installed, and is not here", x.g.id, meta.GetIndex())
 	}
 	// The log lets go of the entries above the last snapshot with all they carry; what is
@@ -173,7 +172,7 @@ func (x *raftGroup) install(s *Shard, r *round, snap *pb.Snapshot) (then func())
 	}
 	x.g.sinceEntries, x.g.sinceBytes, x.g.snapshotSize = 0, 0, int64(len(rec.Meta))
 	s.node.tailBytes.Add(-x.keptTail)
-	x.staged, x.receiving, x.keptTail = nil, nil, 0
+	x.staged, x.receiving, x.installing, x.keptTail = nil, nil, nil, 0
 	m := &transferMsg{from: t.from, term: t.term, index: t.index}
 	return func() { x.answer(m, transferMsg{kind: msgGot, last: true}) }
 }
