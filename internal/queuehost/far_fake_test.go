@@ -25,6 +25,9 @@ type memNet struct {
 	up     map[[2]uint64]bool // as the first sees it
 	broken map[[2]uint64]bool // what is sent is lost, whether or not somebody has noticed
 	budget int                // bytes of a line
+	pumps  map[route]chan struct{}
+	stop   chan struct{}
+	pumped sync.WaitGroup
 }
 
 type route struct {
@@ -36,6 +39,7 @@ type netLine struct {
 	messages [][]byte
 	bytes    int
 	refused  bool
+	size     int // of the last message
 }
 
 func newMemNet() *memNet {
@@ -68,12 +72,46 @@ func (l *memLink) Send(node uint64, bulk bool, append_ func([]byte) []byte) bool
 		line.refused = true
 		return false
 	}
-	msg := append_(nil)
+	msg := append_(make([]byte, 0, line.size))
+	line.size = len(msg)
 	if !n.broken[[2]uint64{l.self, node}] {
 		line.messages = append(line.messages, msg)
 		line.bytes += len(msg)
+		if wake := n.pumps[r]; wake != nil {
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		}
 	}
 	return true
+}
+
+// start delivers what is sent between two nodes from now on, on goroutines as a link's readers are.
+func (n *memNet) start(a, b uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pumps, n.stop = map[route]chan struct{}{}, make(chan struct{})
+	for _, r := range []route{{a, b, false}, {a, b, true}, {b, a, false}, {b, a, true}} {
+		wake := make(chan struct{}, 1)
+		n.pumps[r] = wake
+		n.pumped.Go(func() {
+			for {
+				select {
+				case <-wake:
+				case <-n.stop:
+					return
+				}
+				for n.deliver(r) {
+				}
+			}
+		})
+	}
+}
+
+func (n *memNet) end() {
+	close(n.stop)
+	n.pumped.Wait()
 }
 
 // deliver delivers one message of a line.

@@ -514,6 +514,9 @@ func (r *relay) read(rd *Reader, items []outgoingItem, buf []byte) (_ []byte, lo
 	}
 	buf = binary.AppendUvarint(r.session.headOf(farDeliver).append(buf), uint64(r.id))
 	for i := range items {
+		if rd.log == nil && items[i].d.Load.inLog() {
+			return buf, i, 0, errNoReader
+		}
 		m, err := items[i].d.Load.Load(rd)
 		if err != nil {
 			return buf, i, 0, err
