@@ -195,7 +195,11 @@ func (rc *recovery) fromFiles() {
 	}
 	rc.sortChain()
 	if len(rc.chain) > 0 {
-		rc.l.log.Warn("no usable checkpoint: scanning the whole log", "segments", len(rc.chain)+len(rc.cold))
+		if segments := len(rc.chain) + len(rc.cold); len(rc.l.kee.checkpoints) > 0 || rc.chain[0].head.seq != 1 {
+			rc.l.log.Warn("no usable checkpoint: scanning the whole log", "segments", segments)
+		} else {
+			rc.l.log.Info("there is no checkpoint yet: scanning the whole log", "segments", segments)
+		}
 		rc.sc.expect = rc.chain[0].head.seq
 		rc.sc.skipped = rc.sc.expect != 1
 	} else {
