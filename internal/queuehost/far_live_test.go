@@ -55,6 +55,7 @@ type hearer struct {
 	id     queue.ConsumerID
 	window Window
 	noAck  bool
+	reader *Reader // of a consumer at home
 
 	mu     sync.Mutex
 	bodies []string
@@ -84,7 +85,14 @@ func (c *hearer) attach() {
 func (c *hearer) Deliver(ds []Delivery) {
 	c.mu.Lock()
 	for _, d := range ds {
-		c.bodies = append(c.bodies, whole(d.Message))
+		m := d.Message
+		if d.Load != nil { // at home: the body is on the disk only
+			var err error
+			if m, err = d.Load.Load(c.reader); err != nil {
+				panic(err)
+			}
+		}
+		c.bodies = append(c.bodies, whole(m))
 		c.ids = append(c.ids, d.ID)
 	}
 	c.mu.Unlock()
@@ -254,6 +262,7 @@ func TestFarConcurrently(t *testing.T) {
 	}
 	work.Wait()
 	near := newHearer(p.home.Get(10)) // takes what the others have not got
+	near.reader = p.home.o.NewReader()
 	near.attach()
 	for left := uint64(1); left > 0; {
 		ready := make(chan uint64, 1)
