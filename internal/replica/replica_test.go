@@ -426,6 +426,36 @@ func TestSimpleGroup(t *testing.T) {
 	}
 }
 
+// Who waits for the disk anyhow lets the entry before get there, and shares the next sync; who does not goes on at once, and
+// takes along what came before it.
+func TestSimpleGroupSharesSyncs(t *testing.T) {
+	l := &fakeLog{}
+	n := open(t, l, Options{})
+	m := &lister{}
+	g := n.NewSimpleGroup(1, m)
+	n.Prepare()
+	var got []string
+	note := func(r any, err error) { got = append(got, fmt.Sprint(r, " ", err)) }
+	for _, word := range []string{"a", "b", "c"} {
+		g.Propose([]byte(word), true, note)
+		steps(n)
+	}
+	want(t, "while the first is on its way", m.words, []string{"a"})
+	l.sync()
+	steps(n)
+	want(t, "when it is on disk", m.words, []string{"a", "b", "c"})
+	want(t, "entries", len(l.records), 2)
+	g.Propose([]byte("d"), true, note)
+	steps(n)
+	g.Propose([]byte("e"), false, note)
+	steps(n)
+	want(t, "with one in haste", m.words, []string{"a", "b", "c", "d", "e"})
+	want(t, "answered", got, []string{"1@1 <nil>", "5@3 <nil>"})
+	l.sync()
+	steps(n)
+	want(t, "all", len(got), 5)
+}
+
 // With workers: many proposers, a clean stop, and what a start finds after it.
 func TestWorkersAndCleanStop(t *testing.T) {
 	l := &fakeLog{auto: true}

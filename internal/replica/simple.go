@@ -29,6 +29,7 @@ type SimpleGroup struct {
 
 	// The worker's own.
 	pending []proposal // taken from the inbox, not packed
+	hasty   int        // of pending, those that do not wait for the disk
 	packed  []proposal // in the entry to be applied
 	waiting []answer   // applied, waiting for the disk; in order
 }
@@ -103,10 +104,23 @@ const simpleVersion = 1
 
 // Pack implements Host.
 func (g *SimpleGroup) Pack(e *Entry) (more bool) {
-	if len(g.pending) == 0 {
-		g.mu.Lock()
+	g.mu.Lock()
+	known := len(g.pending)
+	if known == 0 {
 		g.pending, g.inbox = g.inbox, g.pending[:0]
-		g.mu.Unlock()
+	} else {
+		g.pending = append(g.pending, g.inbox...)
+		clear(g.inbox)
+		g.inbox = g.inbox[:0]
+	}
+	g.mu.Unlock()
+	for i := known; i < len(g.pending); i++ {
+		if !g.pending[i].waitStable {
+			g.hasty++
+		}
+	}
+	if g.patient() {
+		return false // Stable wakes the group
 	}
 	n := 0
 	for n < len(g.pending) && n < MaxEntryCommands && len(e.Meta) < MaxEntryBytes {
@@ -117,6 +131,9 @@ func (g *SimpleGroup) Pack(e *Entry) (more bool) {
 		e.Meta = binary.AppendUvarint(e.Meta, uint64(len(p.cmd)))
 		e.Meta = append(e.Meta, p.cmd...)
 		e.Sync = e.Sync || p.waitStable
+		if !p.waitStable {
+			g.hasty--
+		}
 		n++
 	}
 	if n == 0 {
@@ -151,15 +168,28 @@ func (g *SimpleGroup) Apply(e *Entry) {
 	clear(g.packed)
 }
 
+// patient reports whether what is to be packed waits for the entry that is on its way to the disk: whoever it is for waits for
+// the disk as well, and more of them share the next sync. Several clients that declare at once would else have a sync for two or
+// three of them.
+func (g *SimpleGroup) patient() bool {
+	return !g.raft && len(g.waiting) > 0 && g.hasty == 0 // a raft group has one entry under way anyhow
+}
+
 // Stable implements Host.
 func (g *SimpleGroup) Stable(index uint64) {
 	g.answer(index, func(a *answer) { a.done(a.result, nil) })
+	if len(g.pending) > 0 {
+		g.group.Wake()
+	}
 }
 
 // Overdue implements Host.
 func (g *SimpleGroup) Overdue(index uint64) {
 	g.answerPacked(ErrOverdue)
 	g.answer(index, func(a *answer) { a.done(nil, ErrOverdue) })
+	if len(g.pending) > 0 {
+		g.group.Wake()
+	}
 }
 
 // answerPacked answers those whose commands are under way to other members.
@@ -196,7 +226,7 @@ func (g *SimpleGroup) Role(_, leader uint64, _ bool) {
 	var left []proposal
 	if err != nil {
 		left = append(g.pending, g.inbox...)
-		g.pending, g.inbox = nil, nil
+		g.pending, g.inbox, g.hasty = nil, nil, 0
 	}
 	g.mu.Unlock()
 	refuse(left, err)
