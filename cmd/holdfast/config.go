@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 
@@ -15,7 +16,9 @@ import (
 // flags are the settings that may stand on the command line; they win over the configuration file.
 type flags struct {
 	file, data, http string
-	listen           []string
+	name, cluster    string
+	secretFile       string
+	listen, join     []string
 }
 
 func (f *flags) add(cmd *cobra.Command) {
@@ -23,6 +26,10 @@ func (f *flags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.data, "data", "", "data folder (data_dir)")
 	cmd.Flags().StringSliceVar(&f.listen, "listen", nil, "addresses for clients, port or address:port (listeners.tcp)")
 	cmd.Flags().StringVar(&f.http, "http", "", `address for health and metrics, port or address:port, or "none" (management.tcp)`)
+	cmd.Flags().StringVar(&f.name, "name", "", "what people call the node (node_name)")
+	cmd.Flags().StringVar(&f.cluster, "cluster", "", "host:port where other nodes reach this one (cluster.address)")
+	cmd.Flags().StringSliceVar(&f.join, "join", nil, "host:port of the nodes that form a cluster together (cluster.join)")
+	cmd.Flags().StringVar(&f.secretFile, "cluster-secret-file", "", "file with what nodes have to know to be let in (cluster.secret)")
 }
 
 // settings reads the file and puts the flags on top. The warnings are about the file.
@@ -47,6 +54,9 @@ func (f *flags) settings() (*config.Settings, config.Problems, error) {
 			s.TCPListeners = append(s.TCPListeners, address)
 		}
 	}
+	if err := f.setCluster(s); err != nil {
+		return nil, warnings, err
+	}
 	if f.http != "" {
 		if err := setHTTP(s, f.http); err != nil {
 			return nil, warnings, err
@@ -56,6 +66,40 @@ func (f *flags) settings() (*config.Settings, config.Problems, error) {
 		return nil, warnings, unusable(err)
 	}
 	return s, warnings, nil
+}
+
+// setCluster takes over what the flags say of other nodes.
+func (f *flags) setCluster(s *config.Settings) error {
+	if f.name != "" {
+		s.NodeName = f.name
+	}
+	if f.cluster != "" {
+		address, err := config.ParseNodeAddress(f.cluster)
+		if err != nil {
+			return usage("--cluster %v", err)
+		}
+		s.Cluster.Address = address
+	}
+	if len(f.join) > 0 {
+		s.Cluster.Join = nil
+		for _, text := range f.join {
+			address, err := config.ParseNodeAddress(strings.TrimSpace(text))
+			if err != nil {
+				return usage("--join %v", err)
+			}
+			s.Cluster.Join = append(s.Cluster.Join, address)
+		}
+	}
+	if f.secretFile != "" {
+		secret, err := os.ReadFile(f.secretFile)
+		if err != nil {
+			return usage("--cluster-secret-file: %v", err)
+		}
+		if s.Cluster.Secret = strings.TrimSpace(string(secret)); s.Cluster.Secret == "" {
+			return usage("--cluster-secret-file: %s is empty", f.secretFile)
+		}
+	}
+	return nil
 }
 
 // unusable is the error for settings with which no node starts.

@@ -52,8 +52,12 @@ func serve(ctx context.Context, settings *config.Settings, file string, log *slo
 	defer cancel()
 	n, err := node.Start(node.Options{
 		Settings: settings, FS: vfs.OS(), Clock: clock.System(), Logger: log, Memory: node.DetectMemoryLimit(),
-		Version: version(), ConfigFile: file, LenientHTTP: settings.HTTPIsDefault(),
+		Version: version(), ConfigFile: file, LenientHTTP: settings.HTTPIsDefault(), Context: ctx,
 	})
+	if err != nil && ctx.Err() != nil {
+		log.Info("stopped before the node was up", "reason", err)
+		return nil
+	}
 	if err != nil {
 		hint := ""
 		switch {

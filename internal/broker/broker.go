@@ -34,6 +34,12 @@ type Options struct {
 	Settings *config.Settings
 	Clock    clock.Clock
 	Logger   *slog.Logger
+	// Self is the node's id in its cluster; 0: it is alone, and every queue is here. In a cluster, what the catalog's
+	// view shows is on disk on a majority of nodes.
+	Self uint64
+	// Barrier answers when the view here has all that was answered on any node before, or after a short wait with an
+	// error. Nil: it always has.
+	Barrier func(done func(any, error))
 	// NewReader makes what one goroutine reads messages from the disk with.
 	NewReader func() *Reader
 }
@@ -50,6 +56,8 @@ type Broker struct {
 	clock       clock.Clock
 	log         *slog.Logger
 	newReader   func() *Reader
+	self        uint64
+	barrier     func(done func(any, error))
 	incarnation catalog.Incarnation
 	counters    counters
 	collector   *collector
@@ -87,6 +95,8 @@ func New(o Options) *Broker {
 		clock:     o.Clock,
 		log:       o.Logger,
 		newReader: o.NewReader,
+		self:      o.Self,
+		barrier:   o.Barrier,
 		conns:     make(map[catalog.ConnID]*Conn),
 		alarms:    make(map[AlarmKind]Alarm),
 		going:     make(map[catalog.QueueID]chan struct{}),
@@ -168,7 +178,7 @@ func await[T any](b *Broker, start func(done func(T, error))) (T, error) {
 
 // submit puts a command of the catalog in order.
 func (b *Broker) submit(cmd []byte, waitStable bool, done func(any, error)) {
-	if !waitStable {
+	if !waitStable || b.self != 0 {
 		b.commands.Propose(cmd, false, done)
 		return
 	}

@@ -1,12 +1,14 @@
 package broker
 
 import (
+	"iter"
 	"sync"
 	"sync/atomic"
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
 	"holdfast/internal/clock"
+	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
 )
 
@@ -57,17 +59,22 @@ func (b *Broker) dropQueues(queues []*catalog.Queue, done func()) {
 			continue
 		}
 		b.counters.gone(h.Stats())
+		b.counters.queuesDeleted.Add(1)
 		b.queues.Drop(id, amqperr.NoQueue(q.VHost, q.Name), one)
 		b.queueMu.Unlock()
 	}
-	b.counters.queuesDeleted.Add(uint64(len(queues)))
 	one()
 }
 
 // dropUnknown drops the queues that run and that the catalog does not know: a
 // command that was not answered in time may have been carried out.
 func (b *Broker) dropUnknown() {
-	for h := range b.queues.All() {
+	b.dropUnknownOf(b.queues.All())
+	b.dropUnknownOf(b.queues.Far())
+}
+
+func (b *Broker) dropUnknownOf(handles iter.Seq[*queuehost.Handle]) {
+	for h := range handles {
 		b.queueMu.Lock()
 		if h.ID() < firstReplyQueue && b.view().QueueByID(catalog.QueueID(h.ID())) == nil {
 			d := h.Def()

@@ -13,6 +13,11 @@ import (
 // or cannot serve. It does not look at permissions or owners.
 func (b *Broker) find(vhost, name string) (*catalog.Queue, *queuehost.Handle, *amqperr.Error) {
 	q := b.view().Queue(vhost, name)
+	if q == nil && b.barrier != nil {
+		// Perhaps it was declared on another node just now. If the wait fails, the view is as good as it gets.
+		_, _ = await(b, b.barrier)
+		q = b.view().Queue(vhost, name)
+	}
 	if q == nil {
 		return nil, nil, amqperr.NoQueue(vhost, name)
 	}
@@ -41,9 +46,10 @@ func (c *Conn) use(name string) (*catalog.Queue, *queuehost.Handle, *amqperr.Err
 // A queue appears in the catalog's view before its declare is answered. One
 // that is not durable is made to run by whoever meets it first. A durable one
 // is not there for others until the declare is on disk: otherwise a message
-// could be confirmed in a queue that a power cut takes away.
+// could be confirmed in a queue that a power cut takes away. In a cluster the
+// view shows nothing that is not on disk.
 func (b *Broker) handle(q *catalog.Queue) *queuehost.Handle {
-	if h := b.queues.Get(seglog.GroupID(q.ID)); h != nil || q.Durable {
+	if h := b.queues.Get(seglog.GroupID(q.ID)); h != nil || q.Durable && b.self == 0 {
 		return h
 	}
 	return b.make(q)
@@ -70,12 +76,43 @@ func (b *Broker) make(q *catalog.Queue) *queuehost.Handle {
 	if b.view().QueueByID(q.ID) == nil {
 		return nil
 	}
-	h, err := b.queues.Create(QueueDef(q))
+	var h *queuehost.Handle
+	var err error
+	if b.isHere(q) {
+		h, err = b.queues.Create(QueueDef(q))
+	} else {
+		h, err = b.queues.CreateFar(QueueDef(q), q.Home)
+	}
 	if err != nil {
 		b.log.Error("queue cannot be made", "queue", q.Name, "vhost", q.VHost, "error", err)
 		return nil
 	}
 	return h
+}
+
+// isHere reports whether a queue lives on this node.
+func (b *Broker) isHere(q *catalog.Queue) bool { return b.self == 0 || q.Home == b.self }
+
+// Changed says, on the catalog's worker, that a command was applied: a queue that is to live here begins to run, before
+// anybody is told of it. Those that were deleted go, unless somebody here awaits the result, who sees to that.
+func (b *Broker) Changed(r *catalog.Result, awaited bool) {
+	if r.Created && r.Queue != nil && b.isHere(r.Queue) {
+		b.make(r.Queue)
+	}
+	if len(r.Removed.Queues) > 0 && !awaited {
+		go b.dropQueues(r.Removed.Queues, func() {})
+	}
+}
+
+// Sync brings what runs here and the catalog's view together: at the start of a node in a cluster, and when the catalog
+// came whole.
+func (b *Broker) Sync() {
+	b.dropUnknown()
+	for q := range b.view().QueuesOn(b.self).All() {
+		if q.Type != catalog.Quorum && b.queues.Get(seglog.GroupID(q.ID)) == nil {
+			b.make(q)
+		}
+	}
 }
 
 // QueueDef is a queue of the catalog as queuehost wants it.

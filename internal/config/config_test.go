@@ -231,7 +231,7 @@ func TestParseTellsEverythingAtOnce(t *testing.T) {
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("have\n%v\nwant\n%s", err, strings.Join(want, "\n"))
 	}
-	if len(warnings) != 1 || warnings[0].String() != "f.conf:5: cluster_name is not used: a node runs alone" {
+	if len(warnings) != 1 || warnings[0].String() != "f.conf:5: cluster_name is not used: nodes find each other by cluster.address and cluster.join; the rest is not adjustable" {
 		t.Errorf("warnings %v", warnings)
 	}
 }

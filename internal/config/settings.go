@@ -24,6 +24,10 @@ type Settings struct {
 	// DataDir is the folder that holds everything the node keeps, its identity included.
 	DataDir string
 
+	// NodeName is what people call the node; empty: its identity's name.
+	NodeName string
+	Cluster  Cluster
+
 	// TCPListeners and TLSListeners are the addresses, host:port, on which clients are served. An empty host is every
 	// interface.
 	TCPListeners []string
@@ -72,6 +76,17 @@ type Settings struct {
 
 	// Shards is the number of workers that run the queues; 0 is one a processor (see ShardCount).
 	Shards int
+}
+
+// Cluster says whether the node belongs with others.
+type Cluster struct {
+	// Address, host:port, is where other nodes reach this one, and where it listens for them. Empty: it is alone.
+	Address string
+	// Join are the addresses of the nodes that form a cluster together, this one's own among them or not. Empty: the node
+	// founds a cluster of one, if it is in none.
+	Join   []string
+	Secret string // what nodes prove to each other to know; empty: nothing
+	TLS    bool   // links use the certificate and the authorities of the TLS listeners
 }
 
 // Permissions are three regular expressions over names of queues and exchanges.

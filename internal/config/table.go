@@ -115,6 +115,7 @@ const none = "none"
 // The groups, in the order of the reference page.
 const (
 	groupNode      = "Data folder"
+	groupCluster   = "Cluster"
 	groupListeners = "Listeners"
 	groupTLS       = "TLS"
 	groupHTTP      = "Health and metrics"
@@ -132,6 +133,17 @@ const (
 var rows = []row{
 	one(groupNode, "data_dir", "", "The folder that holds everything the node keeps: messages, definitions, its identity. One process at a time; it is created when it is not there.",
 		func(s *Settings) *string { return &s.DataDir }, words("a path", false)),
+
+	one(groupCluster, "node_name", "", "What people call this node; no two nodes of a cluster have the same. Empty: its identity from the data folder.",
+		func(s *Settings) *string { return &s.NodeName }, words("a name", true)),
+	one(groupCluster, "cluster.address", "", "Where other nodes reach this one; it listens there for them. Empty: the node is alone.",
+		func(s *Settings) *string { return &s.Cluster.Address }, nodeAddress(true)),
+	list(groupCluster, "cluster.join", "The addresses of the nodes that form a cluster together, the same list for all of them. They may start in any order; a majority founds the cluster, and who comes later joins. Without a list, a node founds a cluster of one.",
+		func(s *Settings) *[]string { return &s.Cluster.Join }, nodeAddress(false)),
+	secret(one(groupCluster, "cluster.secret", "", "What nodes have to know to be let in; the same for all, long and random. It is never sent.",
+		func(s *Settings) *string { return &s.Cluster.Secret }, words("a secret", true))),
+	one(groupCluster, "cluster.tls", "", "Whether links between nodes are encrypted. Both sides show the certificate of ssl_options.certfile and check the other's with ssl_options.cacertfile.",
+		func(s *Settings) *bool { return &s.Cluster.TLS }, boolean()),
 
 	list(groupListeners, "listeners.tcp", "Where clients are served without TLS. `listeners.tcp = none` turns it off.",
 		func(s *Settings) *[]string { return &s.TCPListeners }, listener()),
@@ -273,6 +285,12 @@ func (s *Settings) conflicts() []conflict {
 	say := func(key, text string) { found = append(found, conflict{key, text}) }
 	if len(s.TCPListeners)+len(s.TLSListeners) == 0 {
 		say("listeners.tcp", "there is no listener: neither listeners.tcp nor listeners.ssl names one")
+	}
+	if s.Cluster.Address == "" && len(s.Cluster.Join) > 0 {
+		say("cluster.join", "cluster.join needs cluster.address, where the others reach this node")
+	}
+	if s.Cluster.TLS && (s.TLS.CertFile == "" || s.TLS.KeyFile == "" || s.TLS.CACertFile == "") {
+		say("cluster.tls", "cluster.tls needs ssl_options.certfile, ssl_options.keyfile and ssl_options.cacertfile")
 	}
 	if len(s.TLSListeners) > 0 && (s.TLS.CertFile == "" || s.TLS.KeyFile == "") {
 		say("listeners.ssl", "listeners.ssl needs ssl_options.certfile and ssl_options.keyfile")

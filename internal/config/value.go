@@ -257,3 +257,33 @@ func ParseListener(text string) (string, error) {
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 }
+
+// nodeAddress is where a node is reached by others.
+func nodeAddress(empty bool) codec[string] {
+	limits := "host:port"
+	if empty {
+		limits = "host:port, or empty"
+	}
+	return codec[string]{
+		parse: func(text string) (string, error) {
+			if text == "" && empty {
+				return "", nil
+			}
+			return ParseNodeAddress(text)
+		},
+		show:   func(s string) string { return s },
+		limits: limits,
+	}
+}
+
+// ParseNodeAddress reads the address of a node, host:port. Others dial it, so "every interface" does not do.
+func ParseNodeAddress(text string) (string, error) {
+	address, err := ParseListener(text)
+	if err == nil {
+		host, port, _ := net.SplitHostPort(address)
+		if ip := net.ParseIP(host); host != "" && port != "0" && (ip == nil || !ip.IsUnspecified()) {
+			return address, nil
+		}
+	}
+	return "", fmt.Errorf("must be the host:port at which other nodes reach it, such as 10.0.0.1:25672, not %q", text)
+}

@@ -121,6 +121,14 @@ var families = []family{
 	gauge("holdfast_log_groups_quarantined", "Groups of the log that lost records to damage", func(v *Values) float64 { return float64(v.Log.QuarantinedGroups) }),
 	gauge("holdfast_log_orphans", "Groups in the log that no queue claims", func(v *Values) float64 { return float64(v.Queues.Orphans) }),
 	labelled("holdfast_queues_blocked", "Queues with ready messages that do not move, by reason", "reason", func(v *Values) map[string]uint64 { return v.Queues.BlockedBy }),
+	labelled("holdfast_cluster_nodes", "Nodes of the cluster as seen from this one, by state", "state", func(v *Values) map[string]uint64 { return v.Cluster.Nodes }),
+	gauge("holdfast_cluster_catalog_leader_known", "1 if the catalog has a leader, as far as this node knows, else 0", func(v *Values) float64 {
+		if v.Cluster.Leader {
+			return 1
+		}
+		return 0
+	}),
+	gauge("holdfast_cluster_commands_waiting", "Commands of this node for the catalog of the cluster that were not answered yet", func(v *Values) float64 { return float64(v.Cluster.Waiting) }),
 	gauge("holdfast_queues_unexamined", "Queues that did not tell in time what they wait for; they are missing in holdfast_queues_blocked", func(v *Values) float64 { return float64(v.Queues.Unexamined) }),
 	labelled("holdfast_connections_blocked", "Connections whose publishing is held back, by reason", "reason", func(v *Values) map[string]uint64 { return v.Clients.Blocked }),
 

@@ -13,6 +13,7 @@ type Values struct {
 	Shards   Shards
 	Machine  Machine
 	Alarms   Alarms
+	Cluster  Cluster
 	Runtime  Runtime // filled in by the page itself
 }
 
@@ -102,6 +103,13 @@ type Shards struct {
 	Rounds, Entries, Records    uint64
 	BusySeconds                 float64
 	RoundSeconds, StableSeconds Distribution // a round; from append to stable
+}
+
+// Cluster is the nodes of the cluster, as seen from this one.
+type Cluster struct {
+	Nodes   map[string]uint64 // by state; this one included
+	Leader  bool              // the catalog has a leader, as far as is known here
+	Waiting uint64            // commands for the catalog that were not answered yet
 }
 
 // Machine is what the node runs on.

@@ -37,6 +37,7 @@ func (s *Server) routes() map[string]handler {
 	return map[string]handler{
 		"GET /api/overview": s.overview,
 		"GET /api/health":   s.health,
+		"GET /api/cluster":  s.cluster,
 
 		"GET /api/queues":                     s.listAllQueues,
 		"GET /api/queues/{vhost}":             s.listQueues,

@@ -62,6 +62,7 @@ type Options struct {
 	Settings   *config.Settings
 	ConfigFile string       // "" if there is none
 	Facts      func() Facts // the node as a whole
+	Cluster    func() Cluster
 	Metrics    http.Handler // the aggregated page
 	Objects    metrics.Objects
 	Logger     *slog.Logger

@@ -10,6 +10,8 @@ import (
 	"path"
 	"strings"
 
+	"holdfast/internal/catalog"
+	"holdfast/internal/cluster"
 	"holdfast/internal/vfs"
 )
 
@@ -21,14 +23,51 @@ const (
 	spillDir     = "spill"
 )
 
-// formatVersion is the version of the data folder's layout. A later one is not opened.
-const formatVersion = 1
+// Versions of the data folder's layout: of a node that was always alone, and of one in a cluster, which those who know
+// only the former must not open. A later one is not opened.
+const (
+	formatAlone   = 1
+	formatCluster = 2
+	formatVersion = formatCluster
+)
 
 // identity says whose data folder this is. A node is who its folder says it
 // is: neither the machine's name nor an address matters.
 type identity struct {
 	Format int    `json:"format"`
 	ID     string `json:"id"`
+	// Of a node that was ever told of a cluster:
+	Node    uint64         `json:"node,string,omitempty"` // what the cluster knows it by
+	Starts  uint64         `json:"starts,omitempty"`
+	Cluster *cluster.State `json:"cluster,omitempty"`
+}
+
+// number is what catalog and other nodes know the node by; never 0.
+func (id *identity) number() uint64 {
+	if id.Node != 0 {
+		return id.Node
+	}
+	return catalog.NodeIDOf(id.ID)
+}
+
+// bound reports whether the folder belongs to a cluster, or has consented to found one.
+func (id *identity) bound() bool {
+	return id.Cluster != nil && (id.Cluster.Founding != nil || id.Cluster.Granted != nil)
+}
+
+// save writes the identity.
+func (id *identity) save(fs vfs.FS, dir string) error {
+	data, err := json.Marshal(id)
+	if err != nil {
+		return err
+	}
+	return writeFile(fs, dir, identityName, append(data, '\n'))
+}
+
+// hasLog reports whether anything was ever logged in the folder.
+func hasLog(fs vfs.FS, dir string) bool {
+	names, err := fs.List(path.Join(dir, logDir))
+	return err == nil && len(names) > 0
 }
 
 // ErrInUse says that another process has the data folder.
@@ -68,15 +107,12 @@ func openIdentity(fs vfs.FS, dir string) (id identity, fresh bool, err error) {
 	}
 	// The identity is written before anything else: a folder with a log and
 	// without one has lost it.
-	if names, err := fs.List(path.Join(dir, logDir)); err == nil && len(names) > 0 {
+	if hasLog(fs, dir) {
 		return id, false, fmt.Errorf("data folder %s has a log but no %s; put it back, or write one with the line %s",
 			dir, identityName, `{"format":1,"id":"a name of your choice"}`)
 	}
-	id = identity{Format: formatVersion, ID: newNodeID()}
-	if data, err = json.Marshal(id); err != nil {
-		return id, false, err
-	}
-	return id, true, writeFile(fs, dir, identityName, append(data, '\n'))
+	id = identity{Format: formatAlone, ID: newNodeID()}
+	return id, true, id.save(fs, dir)
 }
 
 func newNodeID() string {

@@ -14,7 +14,7 @@ func (n *Node) manage(o Options) error {
 	registry.Serve(n.values)
 	server, err := mgmt.Start(mgmt.Options{
 		Broker: n.broker, Settings: n.settings, ConfigFile: o.ConfigFile, Lenient: o.LenientHTTP,
-		Facts: n.facts, Metrics: registry.Handler(), Objects: n.objects(),
+		Facts: n.facts, Cluster: n.cluster, Metrics: registry.Handler(), Objects: n.objects(),
 		Logger: n.log.With("room", "mgmt"),
 	})
 	if err != nil {
@@ -39,7 +39,7 @@ func (n *Node) Management() *mgmt.Server { return n.management }
 func (n *Node) facts() mgmt.Facts {
 	m, log := n.machine(), n.seglog.Stats()
 	f := mgmt.Facts{
-		Node: n.identity.ID, Version: n.version, Uptime: n.clock.Now().Sub(n.started),
+		Node: n.name(), Version: n.version, Uptime: n.clock.Now().Sub(n.started),
 		MemoryUsed: m.ResidentBytes, MemoryMark: m.MemoryLimitBytes, MemorySource: n.memory.Source,
 		OpenFiles: m.OpenFiles, MaxFiles: m.MaxFiles,
 		DiskUsed: m.DiskUsedBytes, DiskFree: m.DiskFreeBytes, DiskMark: m.DiskLimitBytes,

@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -43,6 +44,8 @@ type Options struct {
 	// LenientHTTP says that nobody asked for the addresses of health and
 	// metrics: one that is taken is a warning.
 	LenientHTTP bool
+	// Context, if not nil, ends a start that waits for other nodes.
+	Context context.Context
 	// Memory is how much memory there is; the zero value switches the memory alarm off.
 	Memory MemoryLimit
 }
@@ -63,6 +66,7 @@ type Node struct {
 	queues      *queuehost.Registry
 	catalog     *catalog.Machine
 	commands    *replica.SimpleGroup
+	mesh        *mesh // nil: the node is alone
 	broker      *broker.Broker
 	server      *session.Server
 	listeners   listeners
@@ -74,7 +78,7 @@ type Node struct {
 	started     time.Time
 
 	alarms   diskAlarms
-	running  bool          // the groups have been started
+	running  atomic.Bool   // the groups have been started
 	stopping chan struct{} // closed when Stop or fail begins
 	stopOnce sync.Once
 	watching sync.WaitGroup // goroutines of the node, which end when stopping and the listeners are closed
@@ -113,6 +117,15 @@ func (n *Node) start(o Options) (err error) {
 	if n.identity, fresh, err = openIdentity(n.fs, dir); err != nil {
 		return err
 	}
+	ctx := cmp.Or(o.Context, context.Background())
+	switch {
+	case n.settings.Cluster.Address != "":
+		if err := n.joinMesh(ctx); err != nil {
+			return err
+		}
+	case n.identity.bound():
+		return errors.New("this data folder belongs to a node of a cluster; start it with cluster.address, where the others reach it")
+	}
 	if err := n.openLog(o); err != nil {
 		return err
 	}
@@ -124,8 +137,14 @@ func (n *Node) start(o Options) (err error) {
 	}
 	n.spill.Start()
 	n.groups.Start() // and the log
-	n.running = true
-	if err := n.begin(fresh); err != nil {
+	n.running.Store(true)
+	if n.mesh != nil {
+		n.mesh.ended.Go(n.mesh.watch)
+		err = n.mesh.enter(ctx)
+	} else {
+		err = n.begin(fresh)
+	}
+	if err != nil {
 		return err
 	}
 	if o.Memory.Bytes > 0 {
@@ -181,25 +200,43 @@ func (n *Node) openLog(o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("data folder %s: %w", s.DataDir, err)
 	}
-	n.groups = replica.Open(replica.Options{
+	groups := replica.Options{
 		Log: n.seglog, Shards: s.ShardCount(), Clock: n.clock, Logger: n.log.With("room", "replica"),
 		Overdue: s.PublishTimeout,
-	})
-	n.queues = queuehost.New(queuehost.Options{
+	}
+	if m := n.mesh; m != nil {
+		groups.NodeID, groups.Transport, groups.Reader = m.self, raftTransport{m}, replica.NewReader(n.seglog)
+	}
+	n.groups = replica.Open(groups)
+	queues := queuehost.Options{
 		Log: n.seglog, Node: n.groups, Clock: n.clock, Logger: n.log.With("room", "queuehost"),
 		TailCache: max(int64(s.Storage.TailCache), 1), // 0 in the file is none, not the default
 		Spill:     n.spill,
 		// What publishers have in flight when the alarm comes must still fit on
 		// the disk: acknowledgements behind it in the log are what frees space.
 		NodeCredit: nodeCredit(mark), ConnectionCredit: nodeCredit(mark) / 64,
-	})
+	}
 	n.catalog = catalog.New()
-	n.commands = n.groups.NewSimpleGroup(catalogGroup, n.catalog)
-	n.broker = broker.New(broker.Options{
-		Catalog: n.catalog, Commands: commands{n.commands}, Queues: n.queues,
+	b := broker.Options{
+		Catalog:  n.catalog,
 		Settings: s, Clock: n.clock, Logger: n.log.With("room", "broker"),
 		NewReader: func() *broker.Reader { return queuehost.NewReader(n.seglog.NewReader()) },
-	})
+	}
+	if m := n.mesh; m != nil {
+		queues.Link, queues.Incarnation, queues.NewReader = queueLink{m}, n.identity.Starts, b.NewReader
+		queues.Deleted = func(id seglog.GroupID) bool {
+			v := n.catalog.View()
+			return id <= seglog.GroupID(v.LastQueue()) && v.QueueByID(catalog.QueueID(id)) == nil
+		}
+		n.commands = m.addCatalog()
+		b.Commands, b.Self, b.Barrier = m.forward, m.self, m.forward.Barrier
+	} else {
+		n.commands = n.groups.NewSimpleGroup(catalogGroup, n.catalog)
+		b.Commands = commands{n.commands}
+	}
+	n.queues = queuehost.New(queues)
+	b.Queues = n.queues
+	n.broker = broker.New(b)
 	n.queues.SetOwner(n.broker)
 	n.ready.Store(n.broker)
 	return nil
@@ -267,7 +304,7 @@ func (n *Node) begin(fresh bool) error {
 		if !fresh {
 			n.log.Info("the first start of this data folder ended before it was filled: filling it now")
 		}
-		if err := n.bootstrap(); err != nil {
+		if _, err := n.propose(n.defaults()); err != nil {
 			return err
 		}
 	}
@@ -275,8 +312,8 @@ func (n *Node) begin(fresh bool) error {
 	return nil
 }
 
-// bootstrap creates the default virtual host and user.
-func (n *Node) bootstrap() error {
+// defaults is the command that creates the default virtual host and user.
+func (n *Node) defaults() []byte {
 	s := n.settings
 	d := catalog.Defaults{
 		VHost:     s.DefaultVHost,
@@ -287,8 +324,7 @@ func (n *Node) bootstrap() error {
 			Name: s.DefaultUser, Hash: auth.HashPassword(s.DefaultPass), Algorithm: auth.Algorithm, Tags: s.DefaultUserTags,
 		}
 	}
-	_, err := n.propose(catalog.Bootstrap(d))
-	return err
+	return catalog.Bootstrap(d)
 }
 
 // propose has the catalog carry out a command of the start, which is not

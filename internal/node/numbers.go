@@ -49,6 +49,7 @@ func (n *Node) values() metrics.Values {
 			RoundSeconds: shards.RoundTime, StableSeconds: shards.StableTime,
 		},
 		Machine: n.machine(),
+		Cluster: n.clusterValues(),
 	}
 	if t.BlockedReason != "" {
 		v.Clients.Blocked[t.BlockedReason] = c.Blocked

@@ -2,6 +2,7 @@ package node
 
 import (
 	"holdfast/internal/broker"
+	"holdfast/internal/catalog"
 	"holdfast/internal/seglog"
 )
 
@@ -21,16 +22,29 @@ func (n *Node) reconcile() error {
 		if !q.Durable {
 			continue // this start's incarnation removes it from the catalog
 		}
+		if n.mesh != nil && q.Home != n.mesh.self {
+			continue // it runs elsewhere
+		}
 		if _, err := n.queues.Create(broker.QueueDef(q)); err != nil {
 			return err
 		}
 		queues++
 	}
-	kept := 0
+	n.report.Queues = queues
+	if n.mesh != nil { // what the catalog knows here may be older than what the log holds
+		n.queues.Expect()
+		return nil
+	}
+	n.report.Orphans = n.dropOrphans(v)
+	return nil
+}
+
+// dropOrphans frees groups of queues that were deleted and says how many others the catalog does not know.
+func (n *Node) dropOrphans(v *catalog.View) (kept int) {
 	for _, o := range n.queues.Orphans() {
 		if o.ID > catalogGroup && o.ID <= seglog.GroupID(v.LastQueue()) {
 			if err := n.queues.Discard(o.ID); err != nil {
-				return err
+				n.log.Error("what is left of a deleted queue is not freed", "group", uint64(o.ID), "error", err)
 			}
 			continue
 		}
@@ -38,6 +52,5 @@ func (n *Node) reconcile() error {
 			"group", uint64(o.ID), "reason", o.Reason)
 		kept++
 	}
-	n.report.Queues, n.report.Orphans = queues, kept
-	return nil
+	return kept
 }

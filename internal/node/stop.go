@@ -50,6 +50,9 @@ func (n *Node) stop() error {
 	n.server.Close(goodbyeLimit)
 	n.watching.Wait()
 	clean := n.Err() == nil
+	if n.mesh != nil {
+		n.mesh.leave(clean)
+	}
 	managed := n.closeManagement()
 	err := n.groups.Close(clean)
 	if err != nil {
@@ -68,7 +71,10 @@ func (n *Node) abandon() {
 	n.listeners.close()
 	n.watching.Wait()
 	n.closeManagement()
-	if n.running {
+	if n.mesh != nil {
+		n.mesh.leave(false)
+	}
+	if n.running.Load() {
 		n.broker.Stop(0)
 		if n.server != nil {
 			n.server.Close(0)

@@ -19,6 +19,7 @@ type host struct {
 	logged bool
 
 	claimed     bool   // the catalog knows the queue; guarded by the registry's mutex
+	expected    bool   // the catalog may come to know it: it recovers, though nobody has claimed it
 	reason      string // why the queue cannot be read
 	unavailable atomic.Pointer[amqperr.Error]
 	stats       counters

@@ -168,8 +168,13 @@ func (r *Registry) adopt(h *host, def QueueDef) (*Handle, error) {
 	if g == nil {
 		return nil, fmt.Errorf("queuehost: group %d was dropped", def.ID)
 	}
+	if h.claimed = true; h.expected { // its worker may be at work, which reads nothing of this before the handle is used
+		h.def.VHost, h.def.Name, h.def.Args = def.VHost, def.Name, def.Args
+		h.def.Exclusive, h.def.AutoDelete = def.Exclusive, def.AutoDelete
+		return &h.handle, nil
+	}
 	h.setGroup(g)
-	h.def, h.claimed = def, true
+	h.def = def
 	if e := h.unavailable.Load(); e != nil { // now with its name
 		h.unavailable.Store(amqperr.QueueUnavailable(def.VHost, def.Name, h.reason))
 	}
@@ -177,6 +182,19 @@ func (r *Registry) adopt(h *host, def QueueDef) (*Handle, error) {
 		h.configure = def.AutoDelete
 	}
 	return &h.handle, nil
+}
+
+// Expect says, before the node is started, that the catalog here may lag behind the log: groups that nobody has claimed
+// may be queues of which it will hear. They recover like any other and can be created after the start.
+func (r *Registry) Expect() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, h := range r.hosts {
+		if g := r.o.Node.Group(id); !h.claimed && g != nil {
+			h.expected = true
+			h.setGroup(g)
+		}
+	}
 }
 
 // Get returns the queue's handle, or nil.

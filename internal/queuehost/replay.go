@@ -36,7 +36,7 @@ func (h *host) Failed(err error) {
 // Live implements replica.Host: what the Recover to come will drop is not
 // needed, and need not be in the log. An orphan keeps everything.
 func (h *host) Live(dst []seglog.Range) ([]seglog.Range, bool) {
-	if !h.claimed {
+	if !h.claimed && !h.expected {
 		return dst, false
 	}
 	h.lane.numbers = h.m.Kept(h.lane.numbers[:0])
@@ -50,7 +50,7 @@ func (h *host) Live(dst []seglog.Range) ([]seglog.Range, bool) {
 // incarnation: it is put in front of whatever comes first, and at once if it
 // changes anything that somebody could see or that a later stop would hide.
 func (h *host) Recover(clean bool) bool {
-	if !h.claimed || h.m == nil || h.m.Applied() == 0 {
+	if !h.claimed && !h.expected || h.m == nil || h.m.Applied() == 0 {
 		return h.handle.in.waiting()
 	}
 	h.recover, h.clean = true, clean

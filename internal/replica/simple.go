@@ -22,6 +22,7 @@ type SimpleGroup struct {
 	m     SimpleMachine
 	group *Group
 	raft  bool
+	role  func(term, leader uint64, serving bool) // or nil
 
 	mu     sync.Mutex
 	inbox  []proposal
@@ -68,6 +69,10 @@ func (n *Node) NewSimpleRaftGroup(id seglog.GroupID, m SimpleMachine, members []
 func (n *Node) JoinSimpleRaftGroup(id seglog.GroupID, m SimpleMachine, member uint64) *SimpleGroup {
 	return n.NewSimpleRaftGroup(id, m, n.joining(member))
 }
+
+// OnRole has fn told who leads a raft group, as RaftHost.Role is: on the worker, after proposals that it refuses
+// were answered. It must be called before the node is started.
+func (g *SimpleGroup) OnRole(fn func(term, leader uint64, serving bool)) { g.role = fn }
 
 // Group returns the group behind it.
 func (g *SimpleGroup) Group() *Group { return g.group }
@@ -212,7 +217,10 @@ func (g *SimpleGroup) Abandoned() {
 }
 
 // Role implements RaftHost: while another node leads, nothing is taken.
-func (g *SimpleGroup) Role(_, leader uint64, _ bool) {
+func (g *SimpleGroup) Role(term, leader uint64, serving bool) {
+	if g.role != nil {
+		defer g.role(term, leader, serving)
+	}
 	g.mu.Lock()
 	if g.closed == ErrClosed {
 		g.mu.Unlock()

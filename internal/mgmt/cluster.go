@@ -1,0 +1,39 @@
+package mgmt
+
+import "net/http"
+
+// Cluster is how the cluster stands as one node sees it, with the names of rabbitmqctl cluster_status.
+type Cluster struct {
+	Name         string                       `json:"cluster_name"`
+	DiskNodes    []string                     `json:"disk_nodes"`
+	RAMNodes     []string                     `json:"ram_nodes"` // there are none
+	RunningNodes []string                     `json:"running_nodes"`
+	Versions     map[string]map[string]string `json:"versions"` // of nodes that were heard
+	Maintenance  map[string]string            `json:"maintenance_status"`
+	Alarms       []string                     `json:"alarms"` // of this node
+	Partitions   map[string][]string          `json:"partitions"`
+	Listeners    map[string][]Listener        `json:"listeners"` // of this node
+	Flags        []string                     `json:"feature_flags"`
+
+	Nodes []ClusterNode `json:"nodes"`
+}
+
+// ClusterNode is one node of the cluster.
+type ClusterNode struct {
+	Name    string `json:"name"`
+	ID      string `json:"id"` // a number that JSON's readers could not hold
+	Address string `json:"address"`
+	State   string `json:"state"` // up, suspect, gone
+	Reason  string `json:"reason,omitempty"`
+	Voter   bool   `json:"voter"`  // votes in the catalog's group
+	Leader  bool   `json:"leader"` // leads it, as far as is known here
+	Self    bool   `json:"self"`
+}
+
+func (s *Server) cluster(http.ResponseWriter, *http.Request) (any, error) {
+	c := s.options.Cluster()
+	for _, a := range s.options.Broker.Alarms() {
+		c.Alarms = append(c.Alarms, string(a.Kind))
+	}
+	return c, nil
+}

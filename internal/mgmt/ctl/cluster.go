@@ -1,0 +1,108 @@
+package ctl
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+func clusterCommands() []*command { return []*command{clusterStatus()} }
+
+// clusterView is what cluster_status shows; the node's answer has these fields.
+type clusterView struct {
+	Name         string                       `json:"cluster_name"`
+	DiskNodes    []string                     `json:"disk_nodes"`
+	RunningNodes []string                     `json:"running_nodes"`
+	Versions     map[string]map[string]string `json:"versions"`
+	Maintenance  map[string]string            `json:"maintenance_status"`
+	Alarms       []string                     `json:"alarms"`
+	Nodes        []struct {
+		Name, Address, State, Reason string
+		Voter, Leader, Self          bool
+	} `json:"nodes"`
+	Listeners map[string][]struct {
+		Interface string
+		Port      int
+		Protocol  string
+		Purpose   string
+	} `json:"listeners"`
+}
+
+func clusterStatus() *command {
+	return &command{
+		use: "cluster_status", short: "Displays the nodes of the cluster and how they stand, as this node sees it",
+		run: func(r *run, _ []string) error {
+			var raw json.RawMessage
+			if err := r.client.do(r.ctx, "GET", path("cluster"), nil, &raw); err != nil {
+				return err
+			}
+			if r.formatter == "json" {
+				return writeJSON(r.Out, raw)
+			}
+			var c clusterView
+			if err := json.Unmarshal(raw, &c); err != nil {
+				return failf(ExitSoftware, "Error: %v", err)
+			}
+			for _, n := range c.Nodes {
+				if n.Self {
+					r.say("Cluster status of node %s ...", n.Name)
+				}
+			}
+			_, err := fmt.Fprint(r.Out, c.String())
+			return err
+		},
+	}
+}
+
+// String gives the status in sections, in the order and words of rabbitmqctl.
+func (c *clusterView) String() string {
+	var b strings.Builder
+	section := func(title string) { fmt.Fprintf(&b, "%s%s\n\n", pick(b.Len() == 0, "", "\n"), title) }
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	plain := func(entries []string) {
+		if len(entries) == 0 {
+			line("(none)")
+		}
+		for _, entry := range entries {
+			line("%s", entry)
+		}
+	}
+
+	section("Basics")
+	line("Cluster name: %s", c.Name)
+
+	section("Disk Nodes")
+	plain(c.DiskNodes)
+
+	section("Running Nodes")
+	plain(c.RunningNodes)
+
+	section("Versions")
+	for _, name := range slices.Sorted(maps.Keys(c.Versions)) {
+		line("%s: Holdfast %s", name, c.Versions[name]["holdfast_version"])
+	}
+
+	section("Maintenance status")
+	for _, name := range slices.Sorted(maps.Keys(c.Maintenance)) {
+		line("Node: %s, status: %s", name, c.Maintenance[name])
+	}
+
+	section("Alarms")
+	plain(c.Alarms)
+
+	section("Nodes")
+	for _, n := range c.Nodes {
+		role := pick(n.Leader, "leads the catalog", pick(n.Voter, "votes", "listens"))
+		line("Node: %s, address: %s, state: %s%s, %s", n.Name, pick(n.Address == "", "none", n.Address), n.State, pick(n.Reason == "", "", " ("+n.Reason+")"), role)
+	}
+
+	section("Listeners")
+	for _, name := range slices.Sorted(maps.Keys(c.Listeners)) {
+		for _, l := range c.Listeners[name] {
+			line("Node: %s, interface: %s, port: %d, protocol: %s, purpose: %s", name, l.Interface, l.Port, l.Protocol, l.Purpose)
+		}
+	}
+	return b.String()
+}

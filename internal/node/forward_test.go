@@ -1,0 +1,150 @@
+package node
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"holdfast/internal/catalog"
+	"holdfast/internal/replica"
+)
+
+// parliament is forwarders whose group is a list of entries: the leader puts in order, and nodes apply when told to.
+type parliament struct {
+	now    int64
+	leader uint64
+	nodes  map[uint64]*forwarder
+	log    [][]byte       // committed
+	done   map[uint64]int // how far a node has applied
+	held   bool           // what the leader gets is not committed
+	lost   [][]byte       // what it got then
+}
+
+func newParliament(t *testing.T) *parliament {
+	p := &parliament{leader: 1, nodes: map[uint64]*forwarder{}, done: map[uint64]int{}}
+	for id := uint64(1); id <= 3; id++ {
+		p.nodes[id] = &forwarder{
+			self: id, session: 7, wait: 1 << 40, now: func() int64 { return p.now },
+			pending: map[uint64]*proposal{}, there: map[uint64]bool{},
+			propose: func(cmd []byte, done func(any, error)) {
+				switch {
+				case p.leader != id:
+					done(nil, &replica.NotLeaderError{Leader: p.leader})
+				case p.held:
+					p.lost = append(p.lost, cmd)
+				default:
+					p.log = append(p.log, cmd)
+				}
+			},
+			send: func(to uint64, _ bool, add func([]byte) []byte) bool {
+				p.nodes[to].receive(id, add(nil))
+				return true
+			},
+		}
+	}
+	for _, f := range p.nodes {
+		for id := range p.nodes {
+			if id != f.self {
+				f.there[id] = true
+			}
+		}
+		f.lead(1)
+	}
+	return p
+}
+
+// apply has a node apply all there is.
+func (p *parliament) apply(id uint64) {
+	for ; p.done[id] < len(p.log); p.done[id]++ {
+		b := p.log[p.done[id]][1:]
+		var head [3]uint64
+		for i := range head {
+			v, n := binary.Uvarint(b)
+			head[i], b = v, b[n:]
+		}
+		var r *catalog.Result
+		if len(b) > 0 {
+			r = new(catalog.Result)
+		}
+		p.nodes[id].applied(head[0], head[1], head[2], r)
+	}
+}
+
+// commands counts the commands in the log.
+func (p *parliament) commands() (n int) {
+	for _, e := range p.log {
+		b := e[1:]
+		for range 3 {
+			_, k := binary.Uvarint(b)
+			b = b[k:]
+		}
+		if len(b) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// A command is answered when every node that is there has applied it, or after a second.
+func TestForwardedCommandIsAnsweredWhenAllHaveIt(t *testing.T) {
+	p := newParliament(t)
+	answered := 0
+	p.nodes[2].Propose([]byte("x"), true, func(r any, err error) {
+		if answered++; err != nil || r == nil {
+			t.Errorf("answer: %v, %v", r, err)
+		}
+	})
+	p.apply(1)
+	p.apply(2)
+	if answered != 0 {
+		t.Fatal("answered before node 3 has it")
+	}
+	p.apply(3)
+	if answered != 1 {
+		t.Fatalf("answered %d times", answered)
+	}
+	p.nodes[2].Propose([]byte("y"), true, func(any, error) { answered++ })
+	p.apply(1)
+	p.apply(2)
+	p.now += int64(everywhere)
+	p.nodes[2].tick()
+	if answered != 2 {
+		t.Fatal("a node that is late is waited for without end")
+	}
+	p.nodes[2].Propose([]byte("z"), true, func(any, error) { answered++ })
+	p.apply(1)
+	p.apply(2)
+	if answered != 3 {
+		t.Fatal("a stale node is waited for")
+	}
+}
+
+// What a leader took with it is proposed again, once; what it had committed is not.
+func TestForwardedCommandSurvivesItsLeader(t *testing.T) {
+	for _, committed := range []bool{false, true} {
+		p := newParliament(t)
+		p.held = true
+		answered := 0
+		p.nodes[2].Propose([]byte("x"), true, func(_ any, err error) {
+			if answered++; err != nil {
+				t.Error(err)
+			}
+		})
+		if committed {
+			p.log = append(p.log, p.lost...)
+		}
+		p.held, p.leader = false, 3
+		for _, id := range []uint64{2, 3} {
+			p.nodes[id].lost(1)
+			p.nodes[id].lead(0)
+		}
+		p.nodes[3].lead(3)
+		p.nodes[2].lead(3)
+		for range 3 {
+			p.apply(3)
+			p.apply(2)
+		}
+		if answered != 1 || p.commands() != 1 {
+			t.Errorf("committed %v: answered %d times, %d commands in the log", committed, answered, p.commands())
+		}
+	}
+}

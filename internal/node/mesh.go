@@ -1,0 +1,439 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holdfast/internal/catalog"
+	"holdfast/internal/cluster"
+	"holdfast/internal/peer"
+	"holdfast/internal/replica"
+)
+
+// mesh is a node's part in its cluster: the links to the others, who they are and how they stand. A node that is alone
+// has none.
+type mesh struct {
+	n       *Node
+	self    uint64
+	name    string
+	links   *peer.TCP
+	open    chan struct{} // closed when there are links
+	driver  *cluster.Driver
+	state   cluster.State
+	forward *forwarder
+
+	mu     sync.Mutex
+	events []event
+	stands map[uint64]stand
+	linked map[uint64]bool
+	full   map[uint64]bool // nodes for which a queue's message found no room
+	wake   chan struct{}
+	ending chan struct{} // closed when the links are about to be
+	ended  sync.WaitGroup
+
+	gone map[uint64]catalog.Incarnation // starts that were reported to be over
+
+	detector *cluster.Detector // of the goroutine that watches
+	busy     atomic.Bool       // duties are being carried out
+}
+
+// event is what the links said.
+type event struct {
+	kind        eventKind
+	node        uint64
+	incarnation uint64
+	why         error
+}
+
+type eventKind uint8
+
+const (
+	eventUp eventKind = iota
+	eventDown
+	eventSuspect
+	eventTrust
+	eventChanged // the catalog's nodes are others
+)
+
+// stand is how another node stands, for those who ask.
+type stand struct {
+	is      cluster.Condition
+	why     string
+	version string
+}
+
+// The first byte of a message says which room it is for.
+const (
+	toReplica byte = 1 + iota
+	toForwarder
+	toQueues
+)
+
+// errAlone says why a folder cannot be taken into a cluster.
+var errAlone = errors.New("this data folder belongs to a node that was always alone; start it without cluster.address, or give the cluster an empty folder")
+
+// joinMesh opens the links and returns when the node is in a cluster.
+func (n *Node) joinMesh(ctx context.Context) error {
+	s, dir := n.settings, n.settings.DataDir
+	id := &n.identity
+	if id.Cluster == nil && hasLog(n.fs, dir) {
+		return errAlone
+	}
+	if id.Format, id.Node = formatCluster, id.number(); id.Cluster == nil {
+		id.Cluster = new(cluster.State)
+	}
+	id.Starts++
+	self := cluster.Node{ID: id.Node, Name: n.name(), Addr: s.Cluster.Address}
+	if id.Cluster.Founding == nil && len(s.Cluster.Join) == 0 {
+		*id.Cluster = cluster.Alone(self, newClusterID())
+	}
+	if err := id.save(n.fs, dir); err != nil {
+		return fmt.Errorf("data folder %s: %w", dir, err)
+	}
+	l, err := net.Listen("tcp", s.Cluster.Address)
+	if err != nil {
+		return fmt.Errorf("cannot listen on %s for other nodes: %w", s.Cluster.Address, err)
+	}
+	m := &mesh{
+		n: n, self: id.Node, name: self.Name, state: *id.Cluster, open: make(chan struct{}), wake: make(chan struct{}, 1), ending: make(chan struct{}),
+		stands: map[uint64]stand{}, full: map[uint64]bool{}, linked: map[uint64]bool{}, detector: cluster.NewDetector(), gone: map[uint64]catalog.Incarnation{},
+	}
+	m.forward = &forwarder{
+		self: m.self, session: id.Starts, wait: int64(s.DeclareTimeout), now: n.clock.Mono,
+		pending: map[uint64]*proposal{}, there: map[uint64]bool{}, propose: m.propose, send: m.send,
+	}
+	log := n.log.With("room", "cluster")
+	m.driver = cluster.NewDriver(cluster.DriverOptions{
+		Options: cluster.Options{Self: self, List: s.Cluster.Join, State: m.state, NewID: newClusterID, Rand: lot},
+		Call:    m.call, Save: m.save, Admit: m.admit, Clock: n.clock, Logger: log,
+	})
+	o := peer.Options{
+		Node: peer.NodeID(m.self), Incarnation: id.Starts, Cluster: peer.ClusterID(m.state.Cluster()), Name: self.Name, Addr: self.Addr,
+		Info: []byte(n.version), Handler: m, Listener: l, Secret: []byte(s.Cluster.Secret), Clock: n.clock, Logger: n.log.With("room", "peer"),
+	}
+	if s.Cluster.TLS {
+		o.TLS = s.TLS.Load
+	}
+	m.links = peer.Open(o)
+	close(m.open)
+	n.mesh = m
+	if m.state.Founding == nil {
+		n.log.Info("looking for the other nodes", "node", self.Name, "address", self.Addr, "join", s.Cluster.Join)
+		state, err := m.driver.Run(ctx)
+		m.driver.Wait()
+		if err != nil {
+			return fmt.Errorf("no cluster was found: %w", err)
+		}
+		m.state = state
+	}
+	m.links.SetCluster(peer.ClusterID(m.state.Cluster()))
+	n.log.Info("in a cluster", "cluster", m.state.Cluster().String(), "node", self.Name, "id", m.self)
+	return nil
+}
+
+func newClusterID() (id cluster.ID) {
+	rand.Read(id[:])
+	return id
+}
+
+// lot draws a number from 0 to below n.
+func lot(n int) int {
+	var b [8]byte
+	rand.Read(b[:])
+	return int(binary.LittleEndian.Uint64(b[:]) % uint64(n))
+}
+
+// name is what people call the node.
+func (n *Node) name() string { return cmp.Or(n.settings.NodeName, n.identity.ID) }
+
+// call sends a request of the forming.
+func (m *mesh) call(ctx context.Context, addr string, msg []byte) ([]byte, error) {
+	<-m.open
+	answer, err := m.links.Call(ctx, addr, msg)
+	if errors.Is(err, peer.ErrSelf) {
+		err = cluster.ErrSelf
+	}
+	return answer, err
+}
+
+// save writes what the node must remember of its cluster. The driver calls it with its lock held.
+func (m *mesh) save(s cluster.State) error {
+	m.n.identity.Cluster = &s
+	return m.n.identity.save(m.n.fs, m.n.settings.DataDir)
+}
+
+// admit adds a node that asks to join to the catalog; its leader takes it into the group.
+func (m *mesh) admit(ctx context.Context, node cluster.Node) error {
+	if !m.n.running.Load() || !m.n.catalog.View().Bootstrapped() {
+		return errors.New("the cluster is not ready yet")
+	}
+	voter := false
+	if was := m.n.catalog.View().Node(node.ID); was != nil {
+		voter = was.Voter
+	}
+	_, err := m.n.ask(ctx, catalog.AddNode(catalog.Node{ID: node.ID, Name: node.Name, Addr: node.Addr, Voter: voter}))
+	return err
+}
+
+// propose puts a command of the catalog in order, if this node leads.
+func (m *mesh) propose(cmd []byte, done func(any, error)) {
+	if g := m.n.commands; g != nil {
+		g.Propose(cmd, true, done)
+		return
+	}
+	done(nil, &replica.NotLeaderError{})
+}
+
+// send carries messages of the forwarder.
+func (m *mesh) send(to uint64, control bool, add func([]byte) []byte) bool {
+	lane := peer.Data
+	if control {
+		lane = peer.Control
+	}
+	return m.links.Send(peer.NodeID(to), lane, func(b []byte) []byte { return add(append(b, toForwarder)) })
+}
+
+// raftTransport is the way of replicated groups to other nodes.
+type raftTransport struct{ m *mesh }
+
+// Send implements replica.Transport.
+func (t raftTransport) Send(to uint64, lane replica.Lane, add func([]byte) []byte) bool {
+	on := peer.Control
+	switch lane {
+	case replica.LaneData:
+		on = peer.Data
+	case replica.LaneBulk:
+		on = peer.Bulk
+	}
+	return t.m.links.Send(peer.NodeID(to), on, func(b []byte) []byte { return add(append(b, toReplica)) })
+}
+
+// queueLink is the way of queues to other nodes.
+type queueLink struct{ m *mesh }
+
+// Self implements queuehost.Link.
+func (l queueLink) Self() uint64 { return l.m.self }
+
+// Send implements queuehost.Link.
+func (l queueLink) Send(to uint64, bulk bool, add func([]byte) []byte) bool {
+	lane := peer.Control
+	if bulk {
+		lane = peer.Data
+	}
+	if l.m.links.Send(peer.NodeID(to), lane, func(b []byte) []byte { return add(append(b, toQueues)) }) {
+		return true
+	}
+	m := l.m
+	m.mu.Lock()
+	linked := m.linked[to]
+	if linked {
+		m.full[to] = true
+	}
+	m.mu.Unlock()
+	if linked {
+		m.poke()
+	}
+	return false
+}
+
+// Message implements peer.Handler.
+func (m *mesh) Message(from peer.NodeID, _ peer.Lane, msg []byte) {
+	if len(msg) == 0 {
+		return
+	}
+	switch rest := msg[1:]; msg[0] {
+	case toReplica:
+		m.n.groups.Receive(uint64(from), rest)
+	case toForwarder:
+		m.forward.receive(uint64(from), rest)
+	case toQueues:
+		m.n.queues.Receive(uint64(from), rest)
+	}
+}
+
+// Up implements peer.Handler.
+func (m *mesh) Up(node peer.NodeID, incarnation uint64, info []byte) {
+	id := uint64(node)
+	m.mu.Lock()
+	s := m.stands[id]
+	s.version = string(info)
+	m.stands[id] = s
+	m.linked[id] = true
+	m.mu.Unlock()
+	m.n.groups.PeerUp(id)
+	m.n.queues.LinkUp(id, incarnation)
+	m.forward.presence(id, true)
+	m.happened(event{kind: eventUp, node: id, incarnation: incarnation})
+}
+
+// Down implements peer.Handler.
+func (m *mesh) Down(node peer.NodeID, why error) {
+	id := uint64(node)
+	m.mu.Lock()
+	delete(m.linked, id)
+	delete(m.full, id)
+	m.mu.Unlock()
+	m.n.groups.PeerDown(id)
+	m.n.queues.LinkDown(id, why)
+	m.forward.lost(id)
+	m.happened(event{kind: eventDown, node: id, why: why})
+}
+
+// Beat implements peer.Handler.
+func (m *mesh) Beat(peer.NodeID, []byte) {}
+
+// Suspect implements peer.Handler.
+func (m *mesh) Suspect(node peer.NodeID) {
+	m.n.groups.PeerDown(uint64(node))
+	m.forward.presence(uint64(node), false)
+	m.happened(event{kind: eventSuspect, node: uint64(node)})
+}
+
+// Trust implements peer.Handler. It comes before the link is up, too.
+func (m *mesh) Trust(node peer.NodeID) {
+	m.mu.Lock()
+	linked := m.linked[uint64(node)]
+	m.mu.Unlock()
+	if linked {
+		m.n.groups.PeerUp(uint64(node))
+		m.forward.presence(uint64(node), true)
+	}
+	m.happened(event{kind: eventTrust, node: uint64(node)})
+}
+
+// Call implements peer.Handler: another node asks about the cluster.
+func (m *mesh) Call(_ peer.Hello, msg []byte) []byte {
+	return m.driver.Serve(context.Background(), msg)
+}
+
+func (m *mesh) happened(e event) {
+	m.mu.Lock()
+	m.events = append(m.events, e)
+	m.mu.Unlock()
+	m.poke()
+}
+
+func (m *mesh) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// members are those that the catalog's group begins with; nil for a node that joins one.
+func (m *mesh) members() []replica.Member {
+	if !m.state.Founding.Has(m.self) {
+		return nil
+	}
+	var list []replica.Member
+	for _, f := range m.state.Founding.Founders {
+		list = append(list, replica.Member{ID: f.ID, Node: f.ID, Learner: !f.Voter})
+	}
+	return list
+}
+
+// addCatalog adds the catalog's group, replicated.
+func (m *mesh) addCatalog() *replica.SimpleGroup {
+	machine := &clusterCatalog{Machine: m.n.catalog, applied: m.applied, restored: m.restored}
+	var g *replica.SimpleGroup
+	if list := m.members(); list != nil {
+		g = m.n.groups.NewSimpleRaftGroup(catalogGroup, machine, list)
+	} else {
+		g = m.n.groups.JoinSimpleRaftGroup(catalogGroup, machine, m.self)
+	}
+	g.OnRole(func(_, leader uint64, _ bool) { m.forward.lead(leader) })
+	return g
+}
+
+// applied follows what the catalog's group has applied; on its worker.
+func (m *mesh) applied(origin, session, seq uint64, r *catalog.Result) {
+	if !m.n.running.Load() {
+		return // replay
+	}
+	// First the queue, then the answer, which says that it can be used.
+	if r != nil && r.Err == nil {
+		m.n.broker.Changed(r, m.forward.awaits(origin, session, seq))
+	}
+	if r != nil && (r.Node != nil || r.Incarnation != 0) {
+		m.happened(event{kind: eventChanged})
+	}
+	m.forward.applied(origin, session, seq, r)
+}
+
+// restored follows a catalog that came whole; on the worker.
+func (m *mesh) restored() {
+	if !m.n.running.Load() {
+		return
+	}
+	m.happened(event{kind: eventChanged})
+	go m.n.broker.Sync()
+}
+
+// targets are the nodes to be linked to: those of the catalog, or, while it is empty, those the cluster was founded with.
+func (m *mesh) targets() (list []peer.Target, others []uint64) {
+	add := func(id uint64, addr string) {
+		list = append(list, peer.Target{ID: peer.NodeID(id), Addr: addr})
+		others = append(others, id)
+	}
+	v := m.n.catalog.View()
+	if v.Bootstrapped() && v.Node(m.self) != nil {
+		for n := range v.Nodes().All() {
+			if n.ID != m.self {
+				add(n.ID, n.Addr)
+			}
+		}
+		return list, others
+	}
+	for _, f := range m.state.Founding.Founders {
+		if f.ID != m.self {
+			add(f.ID, f.Addr)
+		}
+	}
+	for n := range v.Nodes().All() {
+		if n.ID != m.self && !m.state.Founding.Has(n.ID) {
+			add(n.ID, n.Addr)
+		}
+	}
+	return list, others
+}
+
+// handOverWait bounds how long a node that stops waits for others to lead.
+const handOverWait = 2 * time.Second
+
+// leave hands over what this node leads, and says goodbye.
+func (m *mesh) leave(clean bool) {
+	if clean && m.n.groups.Leading() > 0 && m.othersVote() {
+		m.n.groups.HandOver()
+		ticks := m.n.clock.NewTicker(5 * time.Millisecond)
+		defer ticks.Stop()
+		for began := m.n.clock.Mono(); m.n.groups.Leading() > 0 && m.n.clock.Mono()-began < int64(handOverWait); {
+			<-ticks.C()
+		}
+	}
+	close(m.ending)
+	m.forward.close()
+	m.links.Close()
+	m.ended.Wait()
+}
+
+// othersVote reports whether another node could lead the catalog's group.
+func (m *mesh) othersVote() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for n := range m.n.catalog.View().Nodes().All() {
+		if n.ID != m.self && n.Voter && m.stands[n.ID].is == cluster.Up {
+			return true
+		}
+	}
+	return false
+}
+
+var _ replica.Transport = raftTransport{}

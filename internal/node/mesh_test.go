@@ -1,0 +1,113 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"holdfast/internal/clock"
+	"holdfast/internal/config"
+)
+
+// trio is three nodes on loopback.
+type trio struct {
+	places [3]place
+	addrs  [3]string
+	nodes  [3]*Node
+	secret string
+}
+
+func newTrio(t *testing.T) *trio {
+	tr := &trio{secret: "a secret of the test"}
+	for i := range tr.places {
+		tr.places[i] = newPlace(t)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr.addrs[i] = l.Addr().String()
+		l.Close()
+	}
+	t.Cleanup(func() {
+		var all sync.WaitGroup
+		for i := range tr.nodes {
+			if tr.nodes[i] != nil {
+				all.Go(func() { tr.stop(t, i) })
+			}
+		}
+		all.Wait()
+	})
+	return tr
+}
+
+func (tr *trio) options(i int) Options {
+	s := tr.places[i].settings()
+	s.NodeName = fmt.Sprintf("n%d", i+1)
+	s.Cluster = config.Cluster{Address: tr.addrs[i], Join: tr.addrs[:], Secret: tr.secret}
+	log := slog.New(slog.DiscardHandler)
+	if os.Getenv("MESH_LOG") != "" {
+		log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("at", s.NodeName)
+	}
+	return Options{Settings: s, FS: tr.places[i].disk, Clock: clock.System(), Logger: log, Version: "test", Context: context.Background()}
+}
+
+// start starts some of the nodes, at the same time.
+func (tr *trio) start(t *testing.T, which ...int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, i := range which {
+		all.Go(func() {
+			n, err := Start(tr.options(i))
+			if err != nil {
+				t.Error(err)
+			}
+			tr.nodes[i] = n
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+func (tr *trio) stop(t *testing.T, i int) {
+	t.Helper()
+	n := tr.nodes[i]
+	tr.nodes[i] = nil
+	if err := n.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is declared on one node can be used on another at once.
+func TestClusterDeclaresEverywhere(t *testing.T) {
+	tr := newTrio(t)
+	tr.start(t, 2, 0, 1)
+	var chans [3]*amqp.Channel
+	for i, n := range tr.nodes {
+		chans[i] = open(t, n)
+	}
+	for k := range 100 {
+		name := fmt.Sprintf("q%d", k)
+		on, other := k%3, (k+1)%3
+		must(chans[on].QueueDeclare(name, true, false, false, false, nil))(t)
+		must(chans[other].QueueDeclarePassive(name, true, false, false, false, nil))(t)
+		send(t, chans[other], name, amqp.Persistent, "hello")
+		d, ok, err := chans[(k+2)%3].Get(name, true)
+		if err != nil || !ok || string(d.Body) != "hello" {
+			t.Fatalf("queue %s: %v, %v, %q", name, err, ok, d.Body)
+		}
+	}
+	for i, n := range tr.nodes {
+		list, total, err := n.Broker().ListQueues("/", 0, 0)
+		if err != nil || total != 100 || len(list) != 100 {
+			t.Errorf("node %d lists %d queues of 100: %v", i, total, err)
+		}
+	}
+}

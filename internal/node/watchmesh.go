@@ -1,0 +1,318 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"holdfast/internal/catalog"
+	"holdfast/internal/clock"
+	"holdfast/internal/cluster"
+	"holdfast/internal/peer"
+	"holdfast/internal/replica"
+)
+
+// Times of the watch over other nodes.
+const (
+	// roomEvery is how often a full link is looked at.
+	roomEvery = 2 * time.Millisecond
+	// dutiesEvery is how many ticks pass between two looks at what the catalog's leader has to do.
+	dutiesEvery = 3
+	// caughtUp is how many entries a member may lack that is to get a vote.
+	caughtUp = 64
+)
+
+// watch follows the other nodes until the node stops.
+func (m *mesh) watch() {
+	ticker := m.n.clock.NewTicker(cluster.TickEvery)
+	defer ticker.Stop()
+	m.retarget()
+	for ticks := 0; ; {
+		var room <-chan struct{}
+		stop := func() {}
+		if m.anyFull() {
+			room, stop = clock.After(m.n.clock, roomEvery)
+		}
+		select {
+		case <-m.ending:
+			stop()
+			return
+		case <-m.wake:
+		case <-room:
+			m.lookForRoom()
+		case <-ticker.C():
+			m.follow(m.detector.Tick(m.n.clock.Mono()))
+			m.forward.tick()
+			if ticks++; ticks%dutiesEvery == 0 {
+				m.duties()
+			}
+		}
+		stop()
+		m.work()
+	}
+}
+
+func (m *mesh) anyFull() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.full) > 0
+}
+
+// lookForRoom tells the queues of links that have room again.
+func (m *mesh) lookForRoom() {
+	m.mu.Lock()
+	var ready []uint64
+	for node := range m.full {
+		if id := peer.NodeID(node); m.links.Room(id, peer.Data) > 0 && m.links.Room(id, peer.Control) > 0 {
+			delete(m.full, node)
+			ready = append(ready, node)
+		}
+	}
+	m.mu.Unlock()
+	slices.Sort(ready)
+	for _, node := range ready {
+		m.n.queues.Writable(node)
+	}
+}
+
+// work takes what the links have said.
+func (m *mesh) work() {
+	m.mu.Lock()
+	events := m.events
+	m.events = nil
+	m.mu.Unlock()
+	changed := false
+	for _, e := range events {
+		now := m.n.clock.Mono()
+		switch e.kind {
+		case eventUp:
+			m.follow(m.detector.Up(now, e.node, e.incarnation))
+		case eventDown:
+			m.follow(m.detector.Down(now, e.node, e.why, errors.Is(e.why, peer.ErrGoodbye)))
+		case eventSuspect:
+			m.follow(m.detector.Suspect(now, e.node))
+		case eventTrust:
+			m.follow(m.detector.Trust(now, e.node))
+		case eventChanged:
+			changed = true
+		}
+	}
+	if changed {
+		m.retarget()
+		m.duties()
+	}
+}
+
+// retarget links to the nodes there are now.
+func (m *mesh) retarget() {
+	targets, others := m.targets()
+	m.detector.Watch(m.n.clock.Mono(), others)
+	m.mu.Lock()
+	for id := range m.stands {
+		if !slices.Contains(others, id) {
+			delete(m.stands, id)
+		}
+	}
+	for _, id := range others {
+		s := m.stands[id]
+		s.is, s.why = m.detector.Condition(id)
+		m.stands[id] = s
+	}
+	m.mu.Unlock()
+	m.links.SetPeers(targets)
+}
+
+// follow carries out what follows from news about nodes.
+func (m *mesh) follow(changes []cluster.Change) {
+	for _, c := range changes {
+		m.mu.Lock()
+		s := m.stands[c.Node]
+		s.is, s.why = c.Is, c.Why
+		m.stands[c.Node] = s
+		m.mu.Unlock()
+		log := m.n.log.With("node", m.nameOf(c.Node), "was", c.Was.String())
+		switch c.Is {
+		case cluster.Up:
+			log.Info("a node is up", "restarted", c.Restarted)
+		case cluster.Suspect:
+			log.Warn("a node is suspected to be gone", "reason", c.Why)
+		case cluster.Gone:
+			log.Error("a node is gone: what dies with its start is removed", "reason", c.Why)
+		}
+	}
+}
+
+// nameOf is what people call a node.
+func (m *mesh) nameOf(node uint64) string {
+	if n := m.n.catalog.View().Node(node); n != nil {
+		return n.Name
+	}
+	for _, f := range m.state.Founding.Founders {
+		if f.ID == node {
+			return f.Name
+		}
+	}
+	return fmt.Sprintf("node-%016x", node)
+}
+
+func (m *mesh) isUp(node uint64) bool {
+	if node == m.self {
+		return true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stands[node].is == cluster.Up
+}
+
+// duties are what the catalog's leader does for the cluster: nodes get into the catalog's group and out of it, and what
+// dies with a node that is gone is removed.
+func (m *mesh) duties() {
+	v := m.n.catalog.View()
+	if !v.Bootstrapped() {
+		return
+	}
+	m.n.commands.Group().AskRaftStatus(func(st replica.RaftStatus) {
+		if st.Serving {
+			go m.carryOut(v, st)
+		}
+	})
+}
+
+// carryOut does the next thing that is to be done.
+func (m *mesh) carryOut(v *catalog.View, st replica.RaftStatus) {
+	if !m.busy.CompareAndSwap(false, true) {
+		return
+	}
+	defer m.busy.Store(false)
+	for n := range v.Nodes().All() {
+		m.mu.Lock()
+		gone := m.stands[n.ID].is == cluster.Gone && n.ID != m.self && m.gone[n.ID] != n.Incarnation && n.Incarnation != 0
+		if gone {
+			m.gone[n.ID] = n.Incarnation
+		}
+		m.mu.Unlock()
+		if gone {
+			m.command(catalog.NodeGone(n.ID, n.Incarnation))
+		}
+	}
+	change, why := nextChange(v, st, m.isUp)
+	switch {
+	case change != nil:
+		done := make(chan error, 1)
+		m.n.commands.Group().ChangeMembers(*change, func(err error) { done <- err })
+		select {
+		case err := <-done:
+			m.n.log.Info("the catalog's group: "+why, "node", m.nameOf(change.Member.Node), "error", err)
+		case <-m.ending:
+		}
+	default:
+		// Who votes is in the catalog, too, for those who choose.
+		for _, member := range st.Members {
+			if n := v.Node(member.Node); n != nil && n.Voter == member.Learner {
+				m.command(catalog.AddNode(catalog.Node{ID: n.ID, Name: n.Name, Addr: n.Addr, Voter: !member.Learner}))
+			}
+		}
+	}
+}
+
+// command has the catalog carry out a command of the cluster's own.
+func (m *mesh) command(cmd []byte) {
+	m.forward.Propose(cmd, true, func(result any, err error) {
+		if r, is := result.(*catalog.Result); is && r.Err == nil {
+			m.n.broker.Changed(r, false)
+		}
+	})
+}
+
+// nextChange says how the members of the catalog's group have to change, one at a time, to be the catalog's nodes with as
+// many votes as there should be.
+func nextChange(v *catalog.View, st replica.RaftStatus, up func(uint64) bool) (c *replica.MemberChange, why string) {
+	on := map[uint64]replica.MemberStatus{}
+	for _, member := range st.Members {
+		on[member.Node] = member
+		if v.Node(member.Node) == nil {
+			return &replica.MemberChange{Kind: replica.Remove, Member: member.Member}, "a node leaves"
+		}
+	}
+	for n := range v.Nodes().All() {
+		if _, is := on[n.ID]; !is {
+			return &replica.MemberChange{Kind: replica.AddLearner, Member: replica.Member{ID: n.ID, Node: n.ID}}, "a node comes in"
+		}
+	}
+	for _, id := range cluster.Voters(v, up) {
+		if member := on[id]; member.Learner && member.Active && member.Lag <= caughtUp && member.State == "replicate" {
+			return &replica.MemberChange{Kind: replica.Promote, Member: member.Member}, "a node gets its vote"
+		}
+	}
+	return nil, ""
+}
+
+// enter makes this start known to the catalog of the cluster, and fills it if it is new.
+func (m *mesh) enter(ctx context.Context) error {
+	n := m.n
+	if _, err := n.ask(ctx, nil); err != nil { // now the view has all there is
+		return err
+	}
+	v := n.catalog.View()
+	if !v.Bootstrapped() {
+		for _, f := range m.state.Founding.Founders {
+			if _, err := n.ask(ctx, catalog.AddNode(catalog.Node{ID: f.ID, Name: f.Name, Addr: f.Addr, Voter: f.Voter})); err != nil {
+				return err
+			}
+		}
+	} else if self := v.Node(m.self); self == nil {
+		return fmt.Errorf("the cluster has taken this node out; give it an empty data folder to join anew")
+	} else if addr := n.settings.Cluster.Address; self.Name != m.name || self.Addr != addr {
+		if _, err := n.ask(ctx, catalog.AddNode(catalog.Node{ID: m.self, Name: m.name, Addr: addr, Voter: self.Voter})); err != nil {
+			return err
+		}
+	}
+	r, err := n.ask(ctx, catalog.NewIncarnation(m.self))
+	if err != nil {
+		return err
+	}
+	n.incarnation = r.Incarnation
+	if !n.catalog.View().Bootstrapped() {
+		if _, err := n.ask(ctx, n.defaults()); err != nil {
+			return err
+		}
+	}
+	n.broker.Begin(n.incarnation)
+	n.broker.Sync()
+	n.report.Orphans = n.dropOrphans(n.catalog.View())
+	m.happened(event{kind: eventChanged})
+	return nil
+}
+
+// ask has the catalog of the cluster carry out a command, or nothing (nil), and waits for it as long as the catalog's
+// group has no leader.
+func (n *Node) ask(ctx context.Context, cmd []byte) (*catalog.Result, error) {
+	for told := false; ; {
+		type answer struct {
+			result any
+			err    error
+		}
+		answered := make(chan answer, 1)
+		n.mesh.forward.put(cmd, func(result any, err error) { answered <- answer{result, err} }, int64(5*time.Second))
+		select {
+		case a := <-answered:
+			switch r, _ := a.result.(*catalog.Result); {
+			case a.err == nil && r != nil && r.Err != nil:
+				return nil, fmt.Errorf("catalog: %w", r.Err)
+			case a.err == nil:
+				return r, nil
+			case errors.Is(a.err, replica.ErrClosed):
+				return nil, fmt.Errorf("catalog: %w", a.err)
+			case !told:
+				told = true
+				n.log.Warn("waiting for the cluster: a majority of the nodes that vote has to be up")
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-n.failed:
+			return nil, n.Err()
+		}
+	}
+}
