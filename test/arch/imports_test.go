@@ -10,7 +10,8 @@ import (
 // levels are the rooms from the ground up. A room imports rooms of lower
 // levels only; the folders inside a room belong to it.
 var levels = [][]string{
-	{"wire", "amqperr", "vfs", "peer", "clock", "metrics", "config", "invariant"},
+	// bytecodec is at the bottom because the formats of pure machines, of agreement and of the links are all made of it.
+	{"wire", "bytecodec", "amqperr", "vfs", "peer", "clock", "metrics", "config", "invariant"},
 	{"message", "routing", "seglog", "spill"},
 	{"queue", "catalog", "replica"},
 	{"queuehost", "cluster", "auth"},
