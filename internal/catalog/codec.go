@@ -1,10 +1,10 @@
 package catalog
 
 import (
-	"encoding/binary"
 	"errors"
 	"slices"
 
+	"holdfast/internal/bytecodec"
 	"holdfast/internal/wire"
 )
 
@@ -16,35 +16,12 @@ var errCorrupt = errors.New("catalog: bytes cannot be read")
 type encoder struct{ b []byte }
 
 func (e *encoder) byte(v byte)   { e.b = append(e.b, v) }
-func (e *encoder) uint(v uint64) { e.b = binary.AppendUvarint(e.b, v) }
+func (e *encoder) uint(v uint64) { e.b = bytecodec.AppendUint(e.b, v) }
 
-func (e *encoder) string(s string) {
-	e.uint(uint64(len(s)))
-	e.b = append(e.b, s...)
-}
-
-func (e *encoder) bytes(s []byte) {
-	e.uint(uint64(len(s)))
-	e.b = append(e.b, s...)
-}
-
-func (e *encoder) strings(list []string) {
-	e.uint(uint64(len(list)))
-	for _, s := range list {
-		e.string(s)
-	}
-}
-
-// flags packs up to eight booleans, the first in the lowest bit.
-func (e *encoder) flags(list ...bool) {
-	var v byte
-	for i, on := range list {
-		if on {
-			v |= 1 << i
-		}
-	}
-	e.byte(v)
-}
+func (e *encoder) string(s string)       { e.b = bytecodec.AppendBytes(e.b, s) }
+func (e *encoder) bytes(s []byte)        { e.b = bytecodec.AppendBytes(e.b, s) }
+func (e *encoder) strings(list []string) { e.b = bytecodec.AppendTexts(e.b, list) }
+func (e *encoder) flags(list ...bool)    { e.byte(bytecodec.Flags(list...)) }
 
 func (e *encoder) user(u *User) {
 	e.string(u.Name)
@@ -82,108 +59,43 @@ func (e *encoder) members(list []Member) {
 	}
 }
 
-// decoder reads what encoder wrote. After the first bad field every read gives a zero value and err is set. Nothing it
-// returns borrows from its input.
-type decoder struct {
-	b   []byte
-	err error
-}
-
-func (d *decoder) fail() {
-	d.b, d.err = nil, errCorrupt
-}
-
-func (d *decoder) byte() byte {
-	if len(d.b) == 0 {
-		d.fail()
-		return 0
-	}
-	v := d.b[0]
-	d.b = d.b[1:]
-	return v
-}
-
-func (d *decoder) uint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-// count reads the number of items that follow, each at least size bytes long: no input makes it allocate more than a
-// multiple of its own length.
-func (d *decoder) count(size int) int {
-	n := d.uint()
-	if n > uint64(len(d.b)/size) {
-		d.fail()
-		return 0
-	}
-	return int(n)
-}
-
-func (d *decoder) string() string {
-	n := d.count(1)
-	s := string(d.b[:n])
-	d.b = d.b[n:]
-	return s
-}
+// decoder reads what encoder wrote. After the first bad field every read gives a zero value. Nothing that it returns of a
+// command or snapshot borrows from its input.
+type decoder struct{ bytecodec.Cursor }
 
 func (d *decoder) table() wire.Table {
-	n := d.count(1)
-	if n == 0 {
+	b := d.Bytes()
+	if len(b) == 0 {
 		return nil
 	}
-	t, err := wire.ParseTable(slices.Clone(d.b[:n]))
+	t, err := wire.ParseTable(slices.Clone(b))
 	if err != nil {
-		d.fail()
+		d.Fail()
 		return nil
 	}
-	d.b = d.b[n:]
 	return t
 }
 
-func (d *decoder) strings() []string {
-	n := d.count(1)
-	if n == 0 {
-		return nil
-	}
-	list := make([]string, 0, n)
-	for range n {
-		list = append(list, d.string())
-	}
-	return list
-}
-
-func (d *decoder) flags(list ...*bool) {
-	v := d.byte()
-	for i, p := range list {
-		*p = v&(1<<i) != 0
-	}
-}
-
 func (d *decoder) user() User {
-	return User{Name: d.string(), Hash: d.string(), Algorithm: d.string(), Tags: d.strings()}
+	return User{Name: d.Text(), Hash: d.Text(), Algorithm: d.Text(), Tags: d.Texts()}
 }
 
 func (d *decoder) permission() Permission {
-	return Permission{User: d.string(), VHost: d.string(), Configure: d.string(), Write: d.string(), Read: d.string()}
+	return Permission{User: d.Text(), VHost: d.Text(), Configure: d.Text(), Write: d.Text(), Read: d.Text()}
 }
 
 func (d *decoder) binding() Binding {
-	b := Binding{VHost: d.string(), Source: d.string(), Kind: Kind(d.byte()), Destination: d.string(), Key: d.string(), Args: d.table()}
+	b := Binding{VHost: d.Text(), Source: d.Text(), Kind: Kind(d.Byte()), Destination: d.Text(), Key: d.Text(), Args: d.table()}
 	if b.Kind > KindExchange {
-		d.fail()
+		d.Fail()
 	}
 	return b
 }
 
-func (d *decoder) member() Member { return Member{ID: d.uint(), Node: d.uint()} }
+func (d *decoder) member() Member { return Member{ID: d.Uint(), Node: d.Uint()} }
 
 func (d *decoder) members() []Member {
-	n := d.count(2)
+	n := d.Count(2)
 	if n == 0 {
 		return nil
 	}
@@ -194,10 +106,10 @@ func (d *decoder) members() []Member {
 	return list
 }
 
-// done reports what went wrong, left-over bytes included.
+// done reports whether all could be read, and nothing is left.
 func (d *decoder) done() error {
-	if d.err == nil && len(d.b) > 0 {
-		d.err = errCorrupt
+	if d.End() != nil {
+		return errCorrupt
 	}
-	return d.err
+	return nil
 }

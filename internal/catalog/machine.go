@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"holdfast/internal/amqperr"
+	"holdfast/internal/bytecodec"
 	"holdfast/internal/invariant"
 	"holdfast/internal/routing/ordmap"
 )
@@ -59,11 +60,11 @@ type txn struct {
 // run decodes and carries out a command. A command that cannot be read is a bug, or comes from a newer version than this
 // one: it must not be skipped, since other nodes may have applied it.
 func (t *txn) run(cmd []byte) *amqperr.Error {
-	d := &decoder{b: cmd}
-	if version := d.byte(); version != commandVersion {
+	d := &decoder{bytecodec.Over(cmd)}
+	if version := d.Byte(); version != commandVersion {
 		invariant.Failf("catalog: command of version %d, this node reads version %d", version, commandVersion)
 	}
-	do := t.decode(commandKind(d.byte()), d)
+	do := t.decode(commandKind(d.Byte()), d)
 	if err := d.done(); err != nil || do == nil {
 		invariant.Failf("catalog: command cannot be read: %x", cmd[:min(len(cmd), 64)])
 	}
@@ -74,46 +75,46 @@ func (t *txn) run(cmd []byte) *amqperr.Error {
 func (t *txn) decode(k commandKind, d *decoder) func() *amqperr.Error {
 	switch k {
 	case cmdBootstrap:
-		b := Defaults{VHost: d.string(), User: d.user(), Configure: d.string(), Write: d.string(), Read: d.string()}
+		b := Defaults{VHost: d.Text(), User: d.user(), Configure: d.Text(), Write: d.Text(), Read: d.Text()}
 		return func() *amqperr.Error { return t.bootstrap(&b) }
 	case cmdDeclareQueue:
 		q := decodeQueue(d)
 		return func() *amqperr.Error { return t.declareQueue(&q, 1) }
 	case cmdDeclarePlacedQueue:
-		rules := int(d.byte())
+		rules := int(d.Byte())
 		if rules < 1 || rules > declareRules {
 			return nil
 		}
 		q := decodeQueue(d)
-		q.Home, q.Members = d.uint(), d.members()
+		q.Home, q.Members = d.Uint(), d.members()
 		return func() *amqperr.Error { return t.declareQueue(&q, rules) }
 	case cmdDeleteQueue:
-		vhost, name, id, conn := d.string(), d.string(), QueueID(d.uint()), ConnID(d.uint())
+		vhost, name, id, conn := d.Text(), d.Text(), QueueID(d.Uint()), ConnID(d.Uint())
 		return func() *amqperr.Error { return t.deleteQueue(vhost, name, id, conn) }
 	case cmdDeleteQueues:
-		ids := make([]QueueID, d.count(1))
+		ids := make([]QueueID, d.Count(1))
 		for i := range ids {
-			ids[i] = QueueID(d.uint())
+			ids[i] = QueueID(d.Uint())
 		}
 		return func() *amqperr.Error { return t.deleteQueues(ids) }
 	case cmdDeleteConnectionQueues:
-		conn := ConnID(d.uint())
+		conn := ConnID(d.Uint())
 		return func() *amqperr.Error { return t.deleteConnectionQueues(conn) }
 	case cmdDeclareExchange:
-		x := ExchangeDecl{VHost: d.string(), Name: d.string(), Type: d.string()}
-		d.flags(&x.Durable, &x.AutoDelete, &x.Internal)
-		x.Args, x.Conn, x.User = d.table(), ConnID(d.uint()), d.string()
+		x := ExchangeDecl{VHost: d.Text(), Name: d.Text(), Type: d.Text()}
+		d.Flags(&x.Durable, &x.AutoDelete, &x.Internal)
+		x.Args, x.Conn, x.User = d.table(), ConnID(d.Uint()), d.Text()
 		return func() *amqperr.Error { return t.declareExchange(&x) }
 	case cmdDeleteExchange:
 		var ifUnused bool
-		vhost, name := d.string(), d.string()
-		d.flags(&ifUnused)
+		vhost, name := d.Text(), d.Text()
+		d.Flags(&ifUnused)
 		return func() *amqperr.Error { return t.deleteExchange(vhost, name, ifUnused) }
 	case cmdBind:
-		b, conn := d.binding(), ConnID(d.uint())
+		b, conn := d.binding(), ConnID(d.Uint())
 		return func() *amqperr.Error { return t.bind(&b, conn) }
 	case cmdUnbind:
-		b, conn := d.binding(), ConnID(d.uint())
+		b, conn := d.binding(), ConnID(d.Uint())
 		return func() *amqperr.Error { return t.unbind(&b, conn) }
 	}
 	if do := t.decodeNode(k, d); do != nil {
@@ -123,9 +124,9 @@ func (t *txn) decode(k commandKind, d *decoder) func() *amqperr.Error {
 }
 
 func decodeQueue(d *decoder) QueueDecl {
-	q := QueueDecl{VHost: d.string(), Name: d.string()}
-	d.flags(&q.ServerNamed, &q.Durable, &q.AutoDelete, &q.Exclusive)
-	q.Args, q.Conn, q.User = d.table(), ConnID(d.uint()), d.string()
+	q := QueueDecl{VHost: d.Text(), Name: d.Text()}
+	d.Flags(&q.ServerNamed, &q.Durable, &q.AutoDelete, &q.Exclusive)
+	q.Args, q.Conn, q.User = d.table(), ConnID(d.Uint()), d.Text()
 	return q
 }
 
@@ -133,34 +134,34 @@ func decodeQueue(d *decoder) QueueDecl {
 func (t *txn) decodeNode(k commandKind, d *decoder) func() *amqperr.Error {
 	switch k {
 	case cmdNewIncarnation:
-		name := d.string()
+		name := d.Text()
 		return func() *amqperr.Error { return t.startOld(name) }
 	case cmdStartNode:
-		id := d.uint()
+		id := d.Uint()
 		return func() *amqperr.Error { return t.startNode(id) }
 	case cmdAddNode:
-		n := Node{ID: d.uint(), Name: d.string(), Addr: d.string()}
-		d.flags(&n.Voter)
+		n := Node{ID: d.Uint(), Name: d.Text(), Addr: d.Text()}
+		d.Flags(&n.Voter)
 		return func() *amqperr.Error { return t.addNode(&n) }
 	case cmdRemoveNode:
-		id := d.uint()
+		id := d.Uint()
 		return func() *amqperr.Error { return t.removeNode(id) }
 	case cmdSetDrained:
 		var on bool
-		id := d.uint()
-		d.flags(&on)
+		id := d.Uint()
+		d.Flags(&on)
 		return func() *amqperr.Error { return t.setDrained(id, on) }
 	case cmdNodeGone:
-		id, inc := d.uint(), Incarnation(d.uint())
+		id, inc := d.Uint(), Incarnation(d.Uint())
 		return func() *amqperr.Error { return t.nodeGone(id, inc) }
 	case cmdAddMember:
-		id, m := QueueID(d.uint()), d.member()
+		id, m := QueueID(d.Uint()), d.member()
 		return func() *amqperr.Error { return t.addMember(id, m) }
 	case cmdRemoveMember:
-		id, node := QueueID(d.uint()), d.uint()
+		id, node := QueueID(d.Uint()), d.Uint()
 		return func() *amqperr.Error { return t.removeMember(id, node) }
 	case cmdSetMembers:
-		id, members := QueueID(d.uint()), d.members()
+		id, members := QueueID(d.Uint()), d.members()
 		return func() *amqperr.Error { return t.setMembers(id, members) }
 	}
 	return nil
@@ -170,10 +171,10 @@ func (t *txn) decodeNode(k commandKind, d *decoder) func() *amqperr.Error {
 func (t *txn) decodeAdmin(k commandKind, d *decoder) func() *amqperr.Error {
 	switch k {
 	case cmdAddVHost:
-		vh := VHost{Name: d.string(), Description: d.string(), Tags: d.strings()}
+		vh := VHost{Name: d.Text(), Description: d.Text(), Tags: d.Texts()}
 		return func() *amqperr.Error { return t.addVHost(&vh) }
 	case cmdDeleteVHost:
-		name := d.string()
+		name := d.Text()
 		return func() *amqperr.Error { return t.deleteVHost(name) }
 	case cmdAddUser:
 		u := d.user()
@@ -182,21 +183,21 @@ func (t *txn) decodeAdmin(k commandKind, d *decoder) func() *amqperr.Error {
 		u := d.user()
 		return func() *amqperr.Error { return t.putUser(&u) }
 	case cmdSetPassword:
-		name, hash, algorithm := d.string(), d.string(), d.string()
+		name, hash, algorithm := d.Text(), d.Text(), d.Text()
 		return func() *amqperr.Error {
 			return t.changeUser(name, func(u *User) { u.Hash, u.Algorithm = hash, algorithm })
 		}
 	case cmdSetTags:
-		name, tags := d.string(), d.strings()
+		name, tags := d.Text(), d.Texts()
 		return func() *amqperr.Error { return t.changeUser(name, func(u *User) { u.Tags = tags }) }
 	case cmdDeleteUser:
-		name := d.string()
+		name := d.Text()
 		return func() *amqperr.Error { return t.deleteUser(name) }
 	case cmdSetPermissions:
 		p := d.permission()
 		return func() *amqperr.Error { return t.setPermissions(&p) }
 	case cmdClearPermissions:
-		user, vhost := d.string(), d.string()
+		user, vhost := d.Text(), d.Text()
 		return func() *amqperr.Error { return t.clearPermissions(user, vhost) }
 	}
 	return nil

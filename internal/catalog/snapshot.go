@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 
+	"holdfast/internal/bytecodec"
 	"holdfast/internal/routing"
 	"holdfast/internal/routing/ordmap"
 )
@@ -96,27 +97,27 @@ func (e *encoder) queue(q *Queue) {
 
 // Restore replaces the state by that of a snapshot. If it fails, the state is as before.
 func (m *Machine) Restore(snapshot []byte) error {
-	d := &decoder{b: snapshot}
-	version := d.byte()
+	d := &decoder{bytecodec.Over(snapshot)}
+	version := d.Byte()
 	if version < 1 || version > snapshotVersion {
 		return fmt.Errorf("catalog: snapshot of version %d, this node reads version %d", version, snapshotVersion)
 	}
 	t := &txn{edit: new(ordmap.Edit), res: new(Result)}
-	d.flags(&t.bootstrapped)
-	t.generation = d.uint()
-	t.lastQueue, t.lastExchange, t.lastIncarnation = QueueID(d.uint()), ExchangeID(d.uint()), Incarnation(d.uint())
-	for range d.count(2) {
+	d.Flags(&t.bootstrapped)
+	t.generation = d.Uint()
+	t.lastQueue, t.lastExchange, t.lastIncarnation = QueueID(d.Uint()), ExchangeID(d.Uint()), Incarnation(d.Uint())
+	for range d.Count(2) {
 		n := d.node(version)
 		t.nodes = t.nodes.Set(t.edit, n.ID, n)
 	}
-	for range d.count(7) {
+	for range d.Count(7) {
 		t.restoreVHost(d, version)
 	}
-	for range d.count(4) {
+	for range d.Count(4) {
 		u := d.user()
 		t.users = t.users.Set(t.edit, u.Name, &u)
 	}
-	for range d.count(5) {
+	for range d.Count(5) {
 		p := d.permission()
 		t.permissions = t.permissions.Set(t.edit, permissionKey(p.User, p.VHost), &p)
 	}
@@ -130,49 +131,49 @@ func (m *Machine) Restore(snapshot []byte) error {
 
 func (d *decoder) node(version byte) *Node {
 	if version == 1 {
-		name := d.string()
-		return &Node{ID: NodeIDOf(name), Name: name, Incarnation: Incarnation(d.uint())}
+		name := d.Text()
+		return &Node{ID: NodeIDOf(name), Name: name, Incarnation: Incarnation(d.Uint())}
 	}
-	n := &Node{ID: d.uint(), Name: d.string(), Addr: d.string(), Incarnation: Incarnation(d.uint())}
-	d.flags(&n.Voter, &n.Drained)
-	n.Joined = int64(d.uint())
+	n := &Node{ID: d.Uint(), Name: d.Text(), Addr: d.Text(), Incarnation: Incarnation(d.Uint())}
+	d.Flags(&n.Voter, &n.Drained)
+	n.Joined = int64(d.Uint())
 	return n
 }
 
 func (t *txn) restoreVHost(d *decoder, version byte) {
-	vh := &VHost{Name: d.string(), Description: d.string(), Tags: d.strings(), owner: t.edit, generation: d.uint()}
+	vh := &VHost{Name: d.Text(), Description: d.Text(), Tags: d.Texts(), owner: t.edit, generation: d.Uint()}
 	t.vhosts = t.vhosts.Set(t.edit, vh.Name, vh)
-	for range d.count(8) {
-		x := &Exchange{ID: ExchangeID(d.uint()), VHost: vh.Name, Name: d.string(), Type: ExchangeType(d.string()), owner: t.edit}
-		d.flags(&x.Durable, &x.AutoDelete, &x.Internal)
-		x.Args, x.Alternate, x.Incarnation = d.table(), d.string(), Incarnation(d.uint())
+	for range d.Count(8) {
+		x := &Exchange{ID: ExchangeID(d.Uint()), VHost: vh.Name, Name: d.Text(), Type: ExchangeType(d.Text()), owner: t.edit}
+		d.Flags(&x.Durable, &x.AutoDelete, &x.Internal)
+		x.Args, x.Alternate, x.Incarnation = d.table(), d.Text(), Incarnation(d.Uint())
 		if x.Born = x.Incarnation; version > 1 {
-			x.Born = Incarnation(d.uint())
+			x.Born = Incarnation(d.Uint())
 		}
-		x.User = d.string()
+		x.User = d.Text()
 		if _, ok := routingKinds[x.Type]; !ok {
-			d.fail()
+			d.Fail()
 			return
 		}
 		t.putExchange(vh, x)
 	}
-	for range d.count(9) {
-		q := &Queue{ID: QueueID(d.uint()), VHost: vh.Name, Name: d.string(), Type: QueueType(d.string())}
-		d.flags(&q.Durable, &q.AutoDelete, &q.Exclusive)
-		q.Args, q.Owner, q.Incarnation = d.table(), ConnID(d.uint()), Incarnation(d.uint())
-		q.User, q.Created = d.string(), int64(d.uint())
+	for range d.Count(9) {
+		q := &Queue{ID: QueueID(d.Uint()), VHost: vh.Name, Name: d.Text(), Type: QueueType(d.Text())}
+		d.Flags(&q.Durable, &q.AutoDelete, &q.Exclusive)
+		q.Args, q.Owner, q.Incarnation = d.table(), ConnID(d.Uint()), Incarnation(d.Uint())
+		q.User, q.Created = d.Text(), int64(d.Uint())
 		if version == 1 {
 			q.Home = t.onlyNode(q.Incarnation)
 		} else {
-			q.Home, q.Members = d.uint(), d.members()
+			q.Home, q.Members = d.Uint(), d.members()
 		}
 		t.putQueue(vh, q)
 	}
-	for range d.count(6) {
+	for range d.Count(6) {
 		b := d.binding()
 		x, target, ok := vh.bindingEnds(&b)
 		if !ok || b.VHost != vh.Name {
-			d.fail()
+			d.Fail()
 			return
 		}
 		t.putBinding(vh, x, &b, sourceKey(&b), target)
