@@ -1,8 +1,9 @@
 package cluster
 
 import (
-	"encoding/binary"
 	"errors"
+
+	"holdfast/internal/bytecodec"
 )
 
 // What nodes say to each other while they form a cluster: one request and one answer, each a call of its own.
@@ -67,31 +68,15 @@ var errForming = errors.New("this is not what nodes say while they form a cluste
 
 type out struct{ b []byte }
 
-func (o *out) uint(v uint64) { o.b = binary.AppendUvarint(o.b, v) }
-func (o *out) bool(v bool) {
-	if v {
-		o.b = append(o.b, 1)
-		return
-	}
-	o.b = append(o.b, 0)
-}
-
-func (o *out) text(s string) {
-	o.uint(uint64(len(s)))
-	o.b = append(o.b, s...)
-}
+func (o *out) uint(v uint64)      { o.b = bytecodec.AppendUint(o.b, v) }
+func (o *out) bool(v bool)        { o.b = bytecodec.AppendBool(o.b, v) }
+func (o *out) text(s string)      { o.b = bytecodec.AppendBytes(o.b, s) }
+func (o *out) list(list []string) { o.b = bytecodec.AppendTexts(o.b, list) }
 
 func (o *out) node(n Node) {
 	o.uint(n.ID)
 	o.text(n.Name)
 	o.text(n.Addr)
-}
-
-func (o *out) list(list []string) {
-	o.uint(uint64(len(list)))
-	for _, s := range list {
-		o.text(s)
-	}
 }
 
 func (o *out) ballot(b Ballot) {
@@ -137,59 +122,22 @@ func (a *answer) encode() []byte {
 	return o.b
 }
 
-// in reads what out wrote; after the first bad field everything is zero and err is set.
-type in struct {
-	b   []byte
-	err error
-}
+// in reads what out wrote.
+type in struct{ bytecodec.Cursor }
 
-func (i *in) fail() { i.b, i.err = nil, errForming }
-
-func (i *in) byte() byte {
-	if len(i.b) == 0 {
-		i.fail()
-		return 0
-	}
-	v := i.b[0]
-	i.b = i.b[1:]
-	return v
-}
-
-func (i *in) uint() uint64 {
-	v, n := binary.Uvarint(i.b)
-	if n <= 0 {
-		i.fail()
-		return 0
-	}
-	i.b = i.b[n:]
-	return v
-}
-
-func (i *in) bool() bool {
-	v := i.byte()
-	if v > 1 {
-		i.fail()
-	}
-	return v == 1
-}
-
+// count reads the number of things of at least a byte each that follow, at most so many.
 func (i *in) count(most int) int {
-	n := i.uint()
-	if n > uint64(min(most, len(i.b))) {
-		i.fail()
+	n := i.Count(1)
+	if n > most {
+		i.Fail()
 		return 0
 	}
-	return int(n)
+	return n
 }
 
-func (i *in) text() string {
-	n := i.count(maxText)
-	s := string(i.b[:n])
-	i.b = i.b[n:]
-	return s
-}
+func (i *in) text() string { return string(i.Take(uint64(i.count(maxText)))) }
 
-func (i *in) node() Node { return Node{ID: i.uint(), Name: i.text(), Addr: i.text()} }
+func (i *in) node() Node { return Node{ID: i.Uint(), Name: i.text(), Addr: i.text()} }
 
 func (i *in) list() (list []string) {
 	for range i.count(maxList) {
@@ -198,42 +146,30 @@ func (i *in) list() (list []string) {
 	return list
 }
 
-func (i *in) ballot() Ballot { return Ballot{Round: i.uint(), Node: i.uint()} }
+func (i *in) ballot() Ballot { return Ballot{Round: i.Uint(), Node: i.Uint()} }
 
 func (i *in) founding() *Founding {
-	if !i.bool() {
+	if !i.Bool() {
 		return nil
 	}
 	f := new(Founding)
-	if len(i.b) < len(f.Cluster) {
-		i.fail()
-		return nil
-	}
-	copy(f.Cluster[:], i.b)
-	i.b = i.b[len(f.Cluster):]
+	copy(f.Cluster[:], i.Take(uint64(len(f.Cluster))))
 	f.List = i.list()
 	for range i.count(maxList) {
-		f.Founders = append(f.Founders, Founder{i.node(), i.bool()})
+		f.Founders = append(f.Founders, Founder{i.node(), i.Bool()})
 	}
 	if f.Cluster == (ID{}) || len(f.Founders) == 0 {
-		i.fail()
+		i.Fail()
 	}
 	return f
 }
 
-func (i *in) done() error {
-	if i.err == nil && len(i.b) > 0 {
-		i.err = errForming
-	}
-	return i.err
-}
-
 func decodeRequest(b []byte) (*request, error) {
-	i := &in{b: b}
-	version := i.byte()
-	r := &request{kind: requestKind(i.byte()), from: i.node(), list: i.list(), ballot: i.ballot(), founding: i.founding()}
+	i := &in{bytecodec.Over(b)}
+	version := i.Byte()
+	r := &request{kind: requestKind(i.Byte()), from: i.node(), list: i.list(), ballot: i.ballot(), founding: i.founding()}
 	switch {
-	case version != formingVersion, i.done() != nil, r.from.ID == 0, r.kind < ask, r.kind > join,
+	case version != formingVersion, i.End() != nil, r.from.ID == 0, r.kind < ask, r.kind > join,
 		r.founding == nil && (r.kind == accept || r.kind == founded):
 		return nil, errForming
 	}
@@ -241,14 +177,14 @@ func decodeRequest(b []byte) (*request, error) {
 }
 
 func decodeAnswer(b []byte) (*answer, error) {
-	i := &in{b: b}
-	version := i.byte()
-	a := &answer{verdict: verdict(i.byte()), from: i.node(), list: i.list(), promised: i.ballot()}
+	i := &in{bytecodec.Over(b)}
+	version := i.Byte()
+	a := &answer{verdict: verdict(i.Byte()), from: i.node(), list: i.list(), promised: i.ballot()}
 	if f := i.founding(); f != nil {
 		a.granted = &Grant{Founding: f, Ballot: i.ballot()}
 	}
 	a.founding, a.text = i.founding(), i.text()
-	if version != formingVersion || i.done() != nil || a.from.ID == 0 || a.verdict != fine && a.verdict != refused {
+	if version != formingVersion || i.End() != nil || a.from.ID == 0 || a.verdict != fine && a.verdict != refused {
 		return nil, errForming
 	}
 	return a, nil
