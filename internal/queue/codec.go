@@ -1,8 +1,9 @@
 package queue
 
 import (
-	"encoding/binary"
 	"errors"
+
+	"holdfast/internal/bytecodec"
 )
 
 // ErrFormat says that bytes are no commands, or no snapshot, of a known version.
@@ -36,6 +37,9 @@ const (
 	fieldPrefetch
 	fieldPriority // zigzag
 	fieldEpoch
+	fieldNode
+	fieldIncarnation
+	fieldOuter
 
 	fieldsAll = 1<<iota - 1
 )
@@ -75,11 +79,32 @@ func appendCommand(dst []byte, c *Command) []byte {
 			mask |= 1 << i
 		}
 	}
+	if c.Node|c.Incarnation|c.Outer != 0 {
+		return appendRare(dst, c, mask, fields[:])
+	}
 	dst = append(dst, byte(c.Kind))
-	dst = binary.AppendUvarint(dst, mask)
+	dst = bytecodec.AppendUint(dst, mask)
 	for _, f := range fields {
 		if f != 0 {
-			dst = binary.AppendUvarint(dst, f)
+			dst = bytecodec.AppendUint(dst, f)
+		}
+	}
+	return dst
+}
+
+// appendRare appends a command that has fields which most have not: these come last.
+func appendRare(dst []byte, c *Command, mask uint64, fields []uint64) []byte {
+	rare := [...]uint64{c.Node, c.Incarnation, c.Outer}
+	for i, f := range rare {
+		if f != 0 {
+			mask |= fieldNode << i
+		}
+	}
+	dst = append(dst, byte(c.Kind))
+	dst = bytecodec.AppendUint(dst, mask)
+	for _, f := range append(fields, rare[:]...) {
+		if f != 0 {
+			dst = bytecodec.AppendUint(dst, f)
 		}
 	}
 	return dst
@@ -91,11 +116,11 @@ func DecodeCommands(dst []Command, src []byte) ([]Command, error) {
 	if len(src) == 0 || src[0] != commandVersion {
 		return dst, ErrFormat
 	}
-	d := decoder{b: src[1:]}
-	for len(d.b) > 0 {
+	d := decoder{Cursor: bytecodec.Over(src[1:])}
+	for len(d.Rest) > 0 {
 		dst = append(dst, Command{})
 		d.command(&dst[len(dst)-1])
-		if d.bad {
+		if d.Bad() {
 			return dst[:len(dst)-1], ErrFormat
 		}
 	}
@@ -103,63 +128,79 @@ func DecodeCommands(dst []Command, src []byte) ([]Command, error) {
 }
 
 func (d *decoder) command(c *Command) {
-	c.Kind = Kind(d.byte())
-	mask := d.uint()
+	c.Kind = Kind(d.Byte())
+	mask := d.Uint()
 	if c.Kind < Configure || c.Kind > lastKind || mask&^fieldsAll != 0 {
-		d.bad = true
+		d.Fail()
 		return
 	}
 	if mask&fieldFlags != 0 {
-		c.setFlags(d.upTo(bitsAll))
+		c.setFlags(d.UpTo(bitsAll))
 	}
 	if mask&fieldConsumer != 0 {
-		c.Consumer = ConsumerID(d.uint())
+		c.Consumer = ConsumerID(d.Uint())
 	}
 	if mask&fieldSession != 0 {
-		c.Session = SessionID(d.uint())
+		c.Session = SessionID(d.Uint())
 	}
 	if mask&fieldCount != 0 {
-		c.Count = uint32(d.upTo(MaxCount))
+		c.Count = uint32(d.UpTo(MaxCount))
 	}
 	if mask&fieldBytes != 0 {
-		c.Bytes = d.uint()
+		c.Bytes = d.Uint()
 	}
 	if mask&fieldFirst != 0 {
-		c.First = d.uint()
+		c.First = d.Uint()
 	}
 	c.Last = c.First
 	if mask&fieldMore != 0 {
-		c.Last = c.First + d.uint()
+		c.Last = c.First + d.Uint()
 	}
 	if mask&fieldHow != 0 {
-		c.How = Settlement(d.upTo(uint64(Discard)))
+		c.How = Settlement(d.UpTo(uint64(Discard)))
 	}
 	if mask&fieldSeq != 0 {
-		c.Seq = d.uint()
+		c.Seq = d.Uint()
 	}
 	if mask&fieldLane != 0 {
-		c.Lane = uint8(d.upTo(MaxLane))
+		c.Lane = uint8(d.UpTo(MaxLane))
 	}
 	if mask&fieldChunks != 0 {
-		c.Chunks = uint32(d.upTo(^uint64(0) >> 32))
+		c.Chunks = uint32(d.UpTo(^uint64(0) >> 32))
 	}
 	if mask&fieldUpload != 0 {
-		c.Upload = d.uint()
+		c.Upload = d.Uint()
 	}
 	if mask&fieldCredit != 0 {
-		c.Credit = uint32(d.upTo(^uint64(0) >> 32))
+		c.Credit = uint32(d.UpTo(^uint64(0) >> 32))
 	}
 	if mask&fieldPrefetch != 0 {
-		c.Prefetch = uint32(d.upTo(^uint64(0) >> 32))
+		c.Prefetch = uint32(d.UpTo(^uint64(0) >> 32))
 	}
 	if mask&fieldPriority != 0 {
-		c.Priority = unzigzag(d.upTo(^uint64(0) >> 32))
+		c.Priority = unzigzag(d.UpTo(^uint64(0) >> 32))
 	}
 	if mask&fieldEpoch != 0 {
-		c.Epoch = d.uint()
+		c.Epoch = d.Uint()
+	}
+	if mask >= fieldNode {
+		d.rare(c, mask)
 	}
 	if c.Kind == Enqueue && (c.Count == 0 || c.Chunks > 0 && c.Count != 1) || c.Kind == Chunk && c.Count == 0 {
-		d.bad = true
+		d.Fail()
+	}
+}
+
+// rare reads the fields that most commands have not.
+func (d *decoder) rare(c *Command, mask uint64) {
+	if mask&fieldNode != 0 {
+		c.Node = d.Uint()
+	}
+	if mask&fieldIncarnation != 0 {
+		c.Incarnation = d.Uint()
+	}
+	if mask&fieldOuter != 0 {
+		c.Outer = d.Uint()
 	}
 }
 
@@ -186,44 +227,8 @@ func zigzag(n int32) uint64 { return uint64(uint32(n<<1) ^ uint32(n>>31)) }
 
 func unzigzag(u uint64) int32 { return int32(uint32(u)>>1) ^ -int32(u&1) }
 
-// decoder reads numbers off the front of b. Once something is wrong it is bad, and
-// gives zeros.
+// decoder reads numbers off the front of commands and snapshots.
 type decoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *decoder) byte() byte {
-	if len(d.b) == 0 {
-		d.bad = true
-		return 0
-	}
-	x := d.b[0]
-	d.b = d.b[1:]
-	return x
-}
-
-func (d *decoder) uint() uint64 {
-	if len(d.b) > 0 && d.b[0] < 0x80 {
-		x := d.b[0]
-		d.b = d.b[1:]
-		return uint64(x)
-	}
-	x, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.bad, d.b = true, nil
-		return 0
-	}
-	d.b = d.b[n:]
-	return x
-}
-
-// upTo reads a number that must not be above limit.
-func (d *decoder) upTo(limit uint64) uint64 {
-	x := d.uint()
-	if x > limit {
-		d.bad = true
-		return 0
-	}
-	return x
+	bytecodec.Cursor
+	version byte // of a snapshot
 }
