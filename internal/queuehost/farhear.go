@@ -48,7 +48,7 @@ func (f *far) hear() (more bool) {
 		if s := &f.session; !f.open || m.home != s.home || m.epoch != s.epoch {
 			continue // of a session that is over
 		}
-		c := cut{b: m.body}
+		c := newCut(m.body)
 		if !f.carryOut(m.kind, &c) {
 			f.reg.o.Logger.Error("a message of a queue makes no sense", "node", m.home.node, "vhost", f.def.VHost, "queue", f.def.Name, "kind", int(m.kind))
 			m.home.restart("it sent what makes no sense") // wakes us
@@ -61,9 +61,9 @@ func (f *far) hear() (more bool) {
 func (f *far) carryOut(kind farKind, c *cut) bool {
 	switch kind {
 	case farOutcomes:
-		for len(c.b) > 0 {
+		for len(c.Rest) > 0 {
 			r := c.outcomes()
-			if c.bad || r.last > f.session.published {
+			if c.Bad() || r.last > f.session.published {
 				return false
 			}
 			f.session.settle(r)
@@ -72,11 +72,11 @@ func (f *far) carryOut(kind farKind, c *cut) bool {
 	case farDeliver:
 		return f.deliver(c)
 	case farDeliverChunk:
-		to := f.session.consumers[queue.ConsumerID(c.num())]
-		if to != nil && !to.silent && !c.bad {
-			to.chunks = append(to.chunks, c.b)
+		to := f.session.consumers[queue.ConsumerID(c.Uint())]
+		if to != nil && !to.silent && !c.Bad() {
+			to.chunks = append(to.chunks, c.Rest)
 		}
-		return !c.bad
+		return !c.Bad()
 	case farEvent:
 		return f.happened(c)
 	case farAnswer:
@@ -129,18 +129,18 @@ func (s *farSession) split(i int, seq uint64) {
 
 // deliver hands deliveries over.
 func (f *far) deliver(c *cut) bool {
-	id := queue.ConsumerID(c.num())
+	id := queue.ConsumerID(c.Uint())
 	to := f.session.consumers[id]
 	if to == nil || to.silent {
-		return !c.bad // it has left
+		return !c.Bad() // it has left
 	}
 	l := f.lane()
 	ds := l.newList()
-	for len(c.b) > 0 {
+	for len(c.Rest) > 0 {
 		ds = append(ds, Delivery{Consumer: id})
 		c.delivery(&ds[len(ds)-1], &to.chunks)
 	}
-	if c.bad || len(ds) == 0 {
+	if c.Bad() || len(ds) == 0 {
 		l.freeList(ds)
 		return false
 	}
@@ -174,7 +174,7 @@ func (f *far) happened(c *cut) bool {
 	s := &f.session
 	e := c.event()
 	to := s.consumers[e.consumer]
-	if c.bad {
+	if c.Bad() {
 		return false
 	}
 	switch e.kind {

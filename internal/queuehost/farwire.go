@@ -1,11 +1,11 @@
 package queuehost
 
 import (
-	"encoding/binary"
 	"errors"
 	"time"
 
 	"holdfast/internal/amqperr"
+	"holdfast/internal/bytecodec"
 	"holdfast/internal/queue"
 	"holdfast/internal/seglog"
 	"holdfast/internal/wire"
@@ -68,90 +68,29 @@ type farHead struct {
 
 func (h farHead) append(dst []byte) []byte {
 	dst = append(dst, farVersion, byte(h.kind))
-	dst = binary.AppendUvarint(dst, h.life.incarnation)
-	dst = binary.AppendUvarint(dst, h.life.epoch)
-	return binary.AppendUvarint(dst, uint64(h.queue))
+	dst = bytecodec.AppendUint(dst, h.life.incarnation)
+	dst = bytecodec.AppendUint(dst, h.life.epoch)
+	return bytecodec.AppendUint(dst, uint64(h.queue))
 }
 
 // head reads the head of a message; what is left in c follows it.
 func (c *cut) head() (h farHead, ok bool) {
-	if c.u8() != farVersion {
+	if c.Byte() != farVersion {
 		return h, false
 	}
-	h.kind = farKind(c.u8())
-	h.life = life{c.num(), c.num()}
-	h.queue = seglog.GroupID(c.num())
-	return h, !c.bad
+	h.kind = farKind(c.Byte())
+	h.life = life{c.Uint(), c.Uint()}
+	h.queue = seglog.GroupID(c.Uint())
+	return h, !c.Bad()
 }
 
-// cut cuts values off the front of a message. It borrows. After something that
-// is not there bad is set, and everything is zero.
-type cut struct {
-	b   []byte
-	bad bool
-}
+// cut cuts values off the front of a message. It borrows.
+type cut struct{ bytecodec.Cursor }
 
-func (c *cut) fail() {
-	c.b, c.bad = nil, true
-}
-
-func (c *cut) u8() byte {
-	if len(c.b) == 0 {
-		c.fail()
-		return 0
-	}
-	v := c.b[0]
-	c.b = c.b[1:]
-	return v
-}
-
-func (c *cut) num() uint64 {
-	v, n := binary.Uvarint(c.b)
-	if n <= 0 {
-		c.fail()
-		return 0
-	}
-	c.b = c.b[n:]
-	return v
-}
-
-func (c *cut) u32() uint32 {
-	v := c.num()
-	if v > 1<<32-1 {
-		c.fail()
-		return 0
-	}
-	return uint32(v)
-}
-
-// bytes cuts a length and as many bytes.
-func (c *cut) bytes() []byte {
-	n := c.num()
-	if n > uint64(len(c.b)) {
-		c.fail()
-		return nil
-	}
-	v := c.b[:n:n]
-	c.b = c.b[n:]
-	return v
-}
+func newCut(msg []byte) cut { return cut{bytecodec.Over(msg)} }
 
 // ended reports whether everything was there and nothing is left.
-func (c *cut) ended() bool { return !c.bad && len(c.b) == 0 }
-
-func appendBytes[T ~string | ~[]byte](dst []byte, b T) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
-}
-
-func flagsOf(list ...bool) byte {
-	var v byte
-	for i, b := range list {
-		if b {
-			v |= 1 << i
-		}
-	}
-	return v
-}
+func (c *cut) ended() bool { return c.End() == nil }
 
 // A publish: flags (persistent, hurried, chunked), the number of its chunks if it
 // is chunked, its head. The chunks have come before.
@@ -165,31 +104,31 @@ const (
 // appendPublish appends a publish, but for its chunks.
 func appendPublish(dst []byte, p *Publish) []byte {
 	n := len(p.Message.Chunks)
-	dst = append(dst, flagsOf(p.Persistent, p.hurried(), n > 0))
+	dst = append(dst, bytecodec.Flags(p.Persistent, p.hurried(), n > 0))
 	if n > 0 {
-		dst = binary.AppendUvarint(dst, uint64(n))
+		dst = bytecodec.AppendUint(dst, uint64(n))
 	}
-	return appendBytes(dst, p.Message.Head)
+	return bytecodec.AppendBytes(dst, p.Message.Head)
 }
 
 // publish cuts a publish. chunks are the pieces that have come; a publish in chunks
 // takes them all.
 func (c *cut) publish(p *Publish, chunks *[][]byte) {
-	flags := c.u8()
+	flags := c.Byte()
 	if flags >= pubFlags {
-		c.fail()
+		c.Fail()
 		return
 	}
 	p.Persistent = flags&pubPersistent != 0
 	p.unhurried = flags&pubHurried == 0
 	if flags&pubChunked != 0 {
-		if n := c.num(); n == 0 || n != uint64(len(*chunks)) {
-			c.fail()
+		if n := c.Uint(); n == 0 || n != uint64(len(*chunks)) {
+			c.Fail()
 			return
 		}
 		p.Message.Chunks, *chunks = *chunks, nil
 	}
-	p.Message.Head = c.bytes()
+	p.Message.Head = c.Bytes()
 }
 
 // A delivery: flags (redelivered, chunked), id, how often it came back, the number
@@ -203,69 +142,69 @@ const (
 // appendDelivery appends a delivery whose message has this head, and its body in
 // so many chunks.
 func appendDelivery(dst []byte, d *Delivery, head []byte, chunks int) []byte {
-	dst = append(dst, flagsOf(d.Redelivered, chunks > 0))
-	dst = binary.AppendUvarint(dst, d.ID)
-	dst = binary.AppendUvarint(dst, uint64(d.Count))
+	dst = append(dst, bytecodec.Flags(d.Redelivered, chunks > 0))
+	dst = bytecodec.AppendUint(dst, d.ID)
+	dst = bytecodec.AppendUint(dst, uint64(d.Count))
 	if chunks > 0 {
-		dst = binary.AppendUvarint(dst, uint64(chunks))
+		dst = bytecodec.AppendUint(dst, uint64(chunks))
 	}
-	return appendBytes(dst, head)
+	return bytecodec.AppendBytes(dst, head)
 }
 
 // delivery cuts a delivery. chunks are the pieces that have come: the last of them
 // are its, those before are of one that did not come.
 func (c *cut) delivery(d *Delivery, chunks *[][]byte) {
-	flags := c.u8()
+	flags := c.Byte()
 	if flags >= dlvFlags {
-		c.fail()
+		c.Fail()
 		return
 	}
 	d.Redelivered = flags&dlvRedelivered != 0
-	d.ID = c.num()
-	d.Count = c.u32()
+	d.ID = c.Uint()
+	d.Count = c.Uint32()
 	have := *chunks
 	*chunks = nil
 	if flags&dlvChunked != 0 {
-		n := c.num()
+		n := c.Uint()
 		if n == 0 || n > uint64(len(have)) {
-			c.fail()
+			c.Fail()
 			return
 		}
 		d.Message.Chunks = have[uint64(len(have))-n:]
 	}
-	d.Message.Head = c.bytes()
+	d.Message.Head = c.Bytes()
 }
 
 // appendUrgent appends a settlement or credit: what (how it is settled, or 16 for
 // credit, 17 with drain), the consumer, and first id and how many more, or the credit.
 func appendUrgent(dst []byte, o *op) []byte {
 	if o.kind == opCredit {
-		dst = append(dst, urgentCredit|flagsOf(o.flag))
-		dst = binary.AppendUvarint(dst, uint64(o.consumer))
-		return binary.AppendUvarint(dst, uint64(o.n))
+		dst = append(dst, urgentCredit|bytecodec.Flags(o.flag))
+		dst = bytecodec.AppendUint(dst, uint64(o.consumer))
+		return bytecodec.AppendUint(dst, uint64(o.n))
 	}
 	dst = append(dst, byte(o.how))
-	dst = binary.AppendUvarint(dst, uint64(o.consumer))
-	dst = binary.AppendUvarint(dst, o.first)
-	return binary.AppendUvarint(dst, o.last-o.first)
+	dst = bytecodec.AppendUint(dst, uint64(o.consumer))
+	dst = bytecodec.AppendUint(dst, o.first)
+	return bytecodec.AppendUint(dst, o.last-o.first)
 }
 
 const urgentCredit = 16
 
 func (c *cut) urgent() op {
-	what := c.u8()
-	o := op{kind: opSettle, how: queue.Settlement(what), consumer: queue.ConsumerID(c.num())}
+	what := c.Byte()
+	o := op{kind: opSettle, how: queue.Settlement(what), consumer: queue.ConsumerID(c.Uint())}
 	switch {
 	case what&^1 == urgentCredit:
-		o.kind, o.how, o.flag, o.n = opCredit, 0, what&1 != 0, c.u32()
+		o.kind, o.how, o.flag, o.n = opCredit, 0, what&1 != 0, c.Uint32()
 	case o.how == queue.Ack || o.how == queue.Requeue || o.how == queue.Discard:
-		o.first = c.num()
-		o.last = o.first + c.num()
+		o.first = c.Uint()
+		o.last = o.first + c.Uint()
 		if o.last < o.first {
-			c.fail()
+			c.Fail()
 		}
 	default:
-		c.fail()
+		c.Fail()
 	}
 	return o
 }
@@ -304,60 +243,60 @@ type ask struct {
 }
 
 func (a *ask) append(dst []byte) []byte {
-	dst = binary.AppendUvarint(dst, a.after)
-	dst = append(dst, byte(a.kind), flagsOf(a.flag, a.flag2))
-	dst = binary.AppendUvarint(dst, a.req)
-	dst = binary.AppendUvarint(dst, uint64(a.consumer))
-	dst = binary.AppendUvarint(dst, uint64(a.n))
+	dst = bytecodec.AppendUint(dst, a.after)
+	dst = append(dst, byte(a.kind), bytecodec.Flags(a.flag, a.flag2))
+	dst = bytecodec.AppendUint(dst, a.req)
+	dst = bytecodec.AppendUint(dst, uint64(a.consumer))
+	dst = bytecodec.AppendUint(dst, uint64(a.n))
 	if a.kind == askAttach || a.kind == askGetter {
-		dst = binary.AppendUvarint(dst, a.resume)
+		dst = bytecodec.AppendUint(dst, a.resume)
 		dst = appendSpec(dst, &a.spec)
 	}
 	return dst
 }
 
 func (c *cut) ask() (a ask) {
-	a.after = c.num()
-	a.kind = askKind(c.u8())
-	flags := c.u8()
+	a.after = c.Uint()
+	a.kind = askKind(c.Byte())
+	flags := c.Byte()
 	a.flag, a.flag2 = flags&1 != 0, flags&2 != 0
-	a.req = c.num()
-	a.consumer = queue.ConsumerID(c.num())
-	a.n = c.u32()
+	a.req = c.Uint()
+	a.consumer = queue.ConsumerID(c.Uint())
+	a.n = c.Uint32()
 	if a.kind == askAttach || a.kind == askGetter {
-		a.resume = c.num()
+		a.resume = c.Uint()
 		a.spec = c.spec()
 	}
 	if a.kind < askAttach || a.kind > askBarrier || flags > 3 {
-		c.fail()
+		c.Fail()
 	}
 	return a
 }
 
 func appendSpec(dst []byte, s *ConsumerSpec) []byte {
-	dst = append(dst, flagsOf(s.NoAck, s.Exclusive, s.Wake))
-	dst = binary.AppendUvarint(dst, uint64(s.Prefetch))
-	dst = binary.AppendUvarint(dst, uint64(s.Credit))
-	dst = binary.AppendUvarint(dst, uint64(uint32(s.Priority)))
-	dst = binary.AppendUvarint(dst, s.Node)
-	dst = binary.AppendUvarint(dst, s.Connection)
-	dst = binary.AppendUvarint(dst, uint64(s.Channel))
-	dst = appendBytes(dst, s.Tag)
-	return appendBytes(dst, s.Arguments)
+	dst = append(dst, bytecodec.Flags(s.NoAck, s.Exclusive, s.Wake))
+	dst = bytecodec.AppendUint(dst, uint64(s.Prefetch))
+	dst = bytecodec.AppendUint(dst, uint64(s.Credit))
+	dst = bytecodec.AppendUint(dst, uint64(uint32(s.Priority)))
+	dst = bytecodec.AppendUint(dst, s.Node)
+	dst = bytecodec.AppendUint(dst, s.Connection)
+	dst = bytecodec.AppendUint(dst, uint64(s.Channel))
+	dst = bytecodec.AppendBytes(dst, s.Tag)
+	return bytecodec.AppendBytes(dst, s.Arguments)
 }
 
 // spec cuts a consumer's specification; it does not borrow, for it stays.
 func (c *cut) spec() (s ConsumerSpec) {
-	flags := c.u8()
+	flags := c.Byte()
 	s.NoAck, s.Exclusive, s.Wake = flags&1 != 0, flags&2 != 0, flags&4 != 0
-	s.Prefetch, s.Credit, s.Priority = c.u32(), c.u32(), int32(c.u32())
-	s.Node, s.Connection = c.num(), c.num()
-	channel := c.num()
+	s.Prefetch, s.Credit, s.Priority = c.Uint32(), c.Uint32(), int32(c.Uint32())
+	s.Node, s.Connection = c.Uint(), c.Uint()
+	channel := c.Uint()
 	s.Channel = uint16(channel)
-	s.Tag = string(c.bytes())
-	args, err := wire.ParseTable(c.bytes())
+	s.Tag = c.Text()
+	args, err := wire.ParseTable(c.Bytes())
 	if flags > 7 || channel > 1<<16-1 || err != nil {
-		c.fail()
+		c.Fail()
 	}
 	s.Arguments = args.Clone()
 	return s
@@ -389,29 +328,29 @@ func appendError(dst []byte, err error) []byte {
 		return append(dst, errDeleted)
 	case errors.As(err, &e):
 		dst = append(dst, errClient, byte(e.Scope))
-		return appendBytes(binary.AppendUvarint(dst, uint64(e.Code)), e.Text)
+		return bytecodec.AppendBytes(bytecodec.AppendUint(dst, uint64(e.Code)), e.Text)
 	}
-	return appendBytes(append(dst, errOther), err.Error())
+	return bytecodec.AppendBytes(append(dst, errOther), err.Error())
 }
 
 func (c *cut) fault() error {
-	switch c.u8() {
+	switch c.Byte() {
 	case errNone:
 		return nil
 	case errClient:
-		scope, code := c.u8(), c.num()
+		scope, code := c.Byte(), c.Uint()
 		if scope > uint8(amqperr.Connection) || code > 1<<16-1 {
-			c.fail()
+			c.Fail()
 		}
-		return &amqperr.Error{Scope: amqperr.Scope(scope), Code: uint16(code), Text: string(c.bytes())}
+		return &amqperr.Error{Scope: amqperr.Scope(scope), Code: uint16(code), Text: c.Text()}
 	case errOther:
-		return errors.New(string(c.bytes()))
+		return errors.New(c.Text())
 	case errAbsent:
 		return errQueueAbsent
 	case errDeleted:
 		return errQueueDeleted
 	}
-	c.fail()
+	c.Fail()
 	return nil
 }
 
@@ -440,10 +379,10 @@ type event struct {
 
 // append appends an event; of one with a delivery, the message has head and chunks.
 func (e *event) append(dst []byte, head []byte, chunks int) []byte {
-	dst = append(dst, byte(e.kind), flagsOf(e.ok))
-	dst = binary.AppendUvarint(dst, uint64(e.consumer))
-	dst = binary.AppendUvarint(dst, e.req)
-	dst = binary.AppendUvarint(dst, e.n)
+	dst = append(dst, byte(e.kind), bytecodec.Flags(e.ok))
+	dst = bytecodec.AppendUint(dst, uint64(e.consumer))
+	dst = bytecodec.AppendUint(dst, e.req)
+	dst = bytecodec.AppendUint(dst, e.n)
 	dst = appendError(dst, e.err)
 	if e.kind == eventGot && e.ok {
 		dst = appendDelivery(dst, &e.d, head, chunks)
@@ -453,14 +392,14 @@ func (e *event) append(dst []byte, head []byte, chunks int) []byte {
 
 // event cuts an event, up to the delivery that may follow.
 func (c *cut) event() (e event) {
-	e.kind = eventKind(c.u8())
-	ok := c.u8()
+	e.kind = eventKind(c.Byte())
+	ok := c.Byte()
 	e.ok = ok == 1
-	e.consumer = queue.ConsumerID(c.num())
-	e.req, e.n = c.num(), c.num()
+	e.consumer = queue.ConsumerID(c.Uint())
+	e.req, e.n = c.Uint(), c.Uint()
 	e.err = c.fault()
 	if e.kind < eventAttached || e.kind > eventGot || ok > 1 {
-		c.fail()
+		c.Fail()
 	}
 	return e
 }
@@ -473,16 +412,16 @@ type outcomes struct {
 
 func (r *outcomes) append(dst []byte) []byte {
 	dst = append(dst, byte(r.o))
-	dst = binary.AppendUvarint(dst, r.first)
-	return binary.AppendUvarint(dst, r.last-r.first)
+	dst = bytecodec.AppendUint(dst, r.first)
+	return bytecodec.AppendUint(dst, r.last-r.first)
 }
 
 func (c *cut) outcomes() (r outcomes) {
-	r.o = Outcome(c.u8())
-	r.first = c.num()
-	r.last = r.first + c.num()
+	r.o = Outcome(c.Byte())
+	r.first = c.Uint()
+	r.last = r.first + c.Uint()
 	if r.o > Gone || r.last < r.first {
-		c.fail()
+		c.Fail()
 	}
 	return r
 }
@@ -510,7 +449,7 @@ type answer struct {
 func (a *answer) append(dst []byte) []byte {
 	dst = append(dst, byte(a.kind))
 	for _, v := range []uint64{a.req, a.n, a.m} {
-		dst = binary.AppendUvarint(dst, v)
+		dst = bytecodec.AppendUint(dst, v)
 	}
 	dst = appendError(dst, a.err)
 	switch a.kind {
@@ -519,9 +458,9 @@ func (a *answer) append(dst []byte) []byte {
 	case answerListed:
 		for i := range a.listed {
 			l := &a.listed[i]
-			dst = append(dst, flagsOf(l.Active))
-			dst = binary.AppendUvarint(dst, uint64(l.ID))
-			dst = binary.AppendUvarint(dst, l.Unacked)
+			dst = append(dst, bytecodec.Flags(l.Active))
+			dst = bytecodec.AppendUint(dst, uint64(l.ID))
+			dst = bytecodec.AppendUint(dst, l.Unacked)
 			dst = appendSpec(dst, &l.Spec)
 		}
 	}
@@ -529,30 +468,30 @@ func (a *answer) append(dst []byte) []byte {
 }
 
 func (c *cut) answer() (a answer) {
-	a.kind = answerKind(c.u8())
-	a.req, a.n, a.m = c.num(), c.num(), c.num()
+	a.kind = answerKind(c.Byte())
+	a.req, a.n, a.m = c.Uint(), c.Uint(), c.Uint()
 	a.err = c.fault()
 	switch a.kind {
 	case answerCount, answerTotals:
 	case answerExplained:
 		a.explained = c.explanation()
 	case answerListed:
-		for len(c.b) > 0 {
-			active := c.u8()
-			l := ConsumerInfo{Active: active == 1, ID: queue.ConsumerID(c.num()), Unacked: c.num(), Spec: c.spec()}
+		for len(c.Rest) > 0 {
+			active := c.Byte()
+			l := ConsumerInfo{Active: active == 1, ID: queue.ConsumerID(c.Uint()), Unacked: c.Uint(), Spec: c.spec()}
 			if active > 1 {
-				c.fail()
+				c.Fail()
 			}
-			if !c.bad {
+			if !c.Bad() {
 				a.listed = append(a.listed, l)
 			}
 		}
 	case answerBarrier:
 		if a.n > uint64(Gone) {
-			c.fail()
+			c.Fail()
 		}
 	default:
-		c.fail()
+		c.Fail()
 	}
 	return a
 }
@@ -568,30 +507,23 @@ func (s *Stats) each(fn func(*uint64)) {
 }
 
 func appendExplanation(dst []byte, x *Explanation) []byte {
-	x.Stats.each(func(p *uint64) { dst = binary.AppendUvarint(dst, *p) })
-	dst = binary.AppendUvarint(dst, uint64(x.OldestUnacked))
-	dst = appendBytes(dst, x.BlockedBy)
+	x.Stats.each(func(p *uint64) { dst = bytecodec.AppendUint(dst, *p) })
+	dst = bytecodec.AppendUint(dst, uint64(x.OldestUnacked))
+	dst = bytecodec.AppendBytes(dst, x.BlockedBy)
 	for _, l := range x.Lines {
-		dst = appendBytes(dst, l)
+		dst = bytecodec.AppendBytes(dst, l)
 	}
 	return dst
 }
 
 func (c *cut) explanation() (x Explanation) {
-	x.Stats.each(func(p *uint64) { *p = c.num() })
-	x.OldestUnacked = time.Duration(c.num())
-	x.BlockedBy = string(c.bytes())
-	for len(c.b) > 0 {
-		if l := c.bytes(); !c.bad {
+	x.Stats.each(func(p *uint64) { *p = c.Uint() })
+	x.OldestUnacked = time.Duration(c.Uint())
+	x.BlockedBy = c.Text()
+	for len(c.Rest) > 0 {
+		if l := c.Bytes(); !c.Bad() {
 			x.Lines = append(x.Lines, string(l))
 		}
 	}
 	return x
-}
-
-func appendNums(dst []byte, list ...uint64) []byte {
-	for _, v := range list {
-		dst = binary.AppendUvarint(dst, v)
-	}
-	return dst
 }

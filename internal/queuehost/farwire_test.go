@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"holdfast/internal/amqperr"
+	"holdfast/internal/bytecodec"
 	"holdfast/internal/message"
 	"holdfast/internal/queue"
 	"holdfast/internal/wire"
@@ -21,9 +22,9 @@ func testSpec() ConsumerSpec {
 
 func TestFarMessagesAsTheyAreRead(t *testing.T) {
 	h := farHead{farPublish, life{3, 1 << 50}, 77}
-	c := cut{b: append(h.append(nil), "rest"...)}
+	c := newCut(append(h.append(nil), "rest"...))
 	got, ok := c.head()
-	want(t, "head", []any{got, ok, string(c.b)}, []any{h, true, "rest"})
+	want(t, "head", []any{got, ok, string(c.Rest)}, []any{h, true, "rest"})
 
 	asks := []ask{
 		{kind: askAttach, after: 5, req: 1, consumer: 2, resume: 8, spec: testSpec()},
@@ -33,7 +34,7 @@ func TestFarMessagesAsTheyAreRead(t *testing.T) {
 		{kind: askBarrier, after: 1 << 60, req: 1 << 60},
 	}
 	for _, a := range asks {
-		c := cut{b: a.append(nil)}
+		c := newCut(a.append(nil))
 		want(t, "ask", c.ask(), a)
 		want(t, "ended", c.ended(), true)
 	}
@@ -43,7 +44,7 @@ func TestFarMessagesAsTheyAreRead(t *testing.T) {
 		{kind: opCredit, consumer: 7, n: 9, flag: true},
 		{kind: opCredit, consumer: 8, n: Unlimited},
 	} {
-		c := cut{b: appendUrgent(nil, &o)}
+		c := newCut(appendUrgent(nil, &o))
 		want(t, "urgent", c.urgent(), o)
 		want(t, "ended", c.ended(), true)
 	}
@@ -52,7 +53,7 @@ func TestFarMessagesAsTheyAreRead(t *testing.T) {
 		nil, errQueueAbsent, errQueueDeleted, errors.New("any"), amqperr.NoQueue("/", "q"), amqperr.Shutdown(),
 	} {
 		ev := event{kind: eventAttached, consumer: 1 << 40, req: 2, n: 3, err: e}
-		c := cut{b: ev.append(nil, nil, 0)}
+		c := newCut(ev.append(nil, nil, 0))
 		got := c.event()
 		want(t, "ended", c.ended(), true)
 		if e != nil && got.err.Error() != e.Error() || !reflect.DeepEqual(got, ev) {
@@ -62,7 +63,7 @@ func TestFarMessagesAsTheyAreRead(t *testing.T) {
 
 	d := Delivery{ID: 1 << 50, Redelivered: true, Count: 20}
 	ev := event{kind: eventGot, consumer: 4, req: 5, n: 6, ok: true, d: d}
-	c = cut{b: ev.append(nil, []byte("head"), 2)}
+	c = newCut(ev.append(nil, []byte("head"), 2))
 	got2 := c.event()
 	got2.d = Delivery{}
 	chunks := [][]byte{[]byte("of another"), []byte("a"), []byte("b")}
@@ -84,13 +85,13 @@ func TestFarMessagesAsTheyAreRead(t *testing.T) {
 			OldestUnacked: time.Hour, BlockedBy: "disk", Lines: []string{"one", "", "two"},
 		}},
 	} {
-		c := cut{b: a.append(nil)}
+		c := newCut(a.append(nil))
 		want(t, "answer", c.answer(), a)
 		want(t, "ended", c.ended(), true)
 	}
 
 	r := outcomes{first: 3, last: 1 << 60, o: Unknown}
-	c = cut{b: r.append(nil)}
+	c = newCut(r.append(nil))
 	want(t, "outcomes", c.outcomes(), r)
 }
 
@@ -106,7 +107,7 @@ func TestPublishesAsTheyAreRead(t *testing.T) {
 		b = appendPublish(b, &ps[i])
 	}
 	chunks := ps[2].Message.Chunks
-	c := cut{b: b}
+	c := newCut(b)
 	for i := range ps {
 		var p Publish
 		c.publish(&p, &chunks)
@@ -115,13 +116,13 @@ func TestPublishesAsTheyAreRead(t *testing.T) {
 		want(t, "chunks", len(p.Message.Chunks), len(ps[i].Message.Chunks))
 	}
 	want(t, "ended", c.ended(), true)
-	c = cut{b: b}
+	c = newCut(b)
 	var p Publish
 	few := [][]byte{[]byte("1")}
 	for range ps {
 		c.publish(&p, &few)
 	}
-	want(t, "with a chunk missing", c.bad, true)
+	want(t, "with a chunk missing", c.Bad(), true)
 }
 
 // FuzzFarMessages gives any bytes to both sides: nothing panics, and nothing is
@@ -139,9 +140,9 @@ func FuzzFarMessages(f *testing.F) {
 	x := answer{kind: answerListed, req: 1, listed: []ConsumerInfo{{ID: 1, Spec: spec}}}
 	f.Add(x.append(farHead{farAnswer, l, 7}.append(nil)))
 	p := Publish{Message: text("body"), Persistent: true}
-	f.Add(appendPublish(appendNums(farHead{farPublish, l, 7}.append(nil), 0, 1), &p))
+	f.Add(appendPublish(bytecodec.AppendUints(farHead{farPublish, l, 7}.append(nil), 0, 1), &p))
 	o := op{kind: opSettle, consumer: 1, first: 1, last: 9}
-	f.Add(appendUrgent(appendNums(farHead{farUrgent, l, 7}.append(nil), 1), &o))
+	f.Add(appendUrgent(bytecodec.AppendUints(farHead{farUrgent, l, 7}.append(nil), 1), &o))
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		r := newFarRig(t, newFakeLog(), []QueueDef{transient(7)})
 		h := r.queue(7)
@@ -163,9 +164,9 @@ func FuzzFarMessages(f *testing.F) {
 		want(t, "answers", gets, 2)
 		want(t, "in flight", []int64{r.reg.pool.used.Load()}, []int64{0})
 
-		c := cut{b: msg}
+		c := newCut(msg)
 		if head, ok := c.head(); ok {
-			again := cut{b: head.append(nil)}
+			again := newCut(head.append(nil))
 			if same, ok := again.head(); !ok || same != head {
 				t.Fatalf("%v is read back as %v", head, same)
 			}
@@ -184,10 +185,10 @@ func FuzzFarMessages(f *testing.F) {
 				return func(dst []byte) []byte { return v.append(dst, nil, 0) }
 			},
 		} {
-			c := cut{b: c.b}
+			c := newCut(c.Rest)
 			if write := read(&c); c.ended() {
 				b := write(nil)
-				back := cut{b: b}
+				back := newCut(b)
 				if again := read(&back)(nil); !back.ended() || string(again) != string(b) {
 					t.Fatalf("%x is read back as %x", b, again)
 				}

@@ -78,7 +78,7 @@ func (r *Registry) guest(node uint64) *guest {
 // one call at a time for each node and path, and never blocks. msg is the
 // registry's for good: bodies are pieces of it.
 func (r *Registry) Receive(from uint64, msg []byte) {
-	c := cut{b: msg}
+	c := newCut(msg)
 	head, ok := c.head()
 	switch {
 	case !ok:
@@ -289,7 +289,7 @@ func (h *home) receive(head farHead, c cut) bool {
 	}
 	switch head.kind {
 	case farRoom:
-		given, window := c.num(), c.num()
+		given, window := c.Uint(), c.Uint()
 		if !c.ended() || given > 1<<62 || window > 1<<62 {
 			return false
 		}
@@ -299,14 +299,14 @@ func (h *home) receive(head farHead, c cut) bool {
 		h.restart("it has ended the session")
 		return c.ended()
 	case farOutcomes:
-		given := c.num()
-		if c.bad || given > 1<<62 {
+		given := c.Uint()
+		if c.Bad() || given > 1<<62 {
 			return false
 		}
 		h.giveBack(st.epoch, int64(given), 0)
 	}
 	if f := h.reg.far(head.queue); f != nil {
-		f.come(heard{head.kind, h, st.epoch, c.b})
+		f.come(heard{head.kind, h, st.epoch, c.Rest})
 	}
 	return true
 }

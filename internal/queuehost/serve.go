@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"holdfast/internal/bytecodec"
 	"holdfast/internal/queue"
 	"holdfast/internal/seglog"
 )
@@ -169,7 +170,7 @@ func (f *inflow) appendRoom(dst []byte) []byte {
 	given := f.given.Load()
 	f.told.Store(given)
 	dst = farHead{farRoom, f.life, 0}.append(dst)
-	return appendNums(dst, uint64(given), uint64(f.window))
+	return bytecodec.AppendUints(dst, uint64(given), uint64(f.window))
 }
 
 // gave notes credit given back of which no outcome speaks, and tells the guest
@@ -272,7 +273,7 @@ func (s *session) receive(kind farKind, c cut) (ok, closed bool) {
 	h, closed := s.handle, s.closed
 	s.mu.Unlock()
 	if h != nil {
-		h.Go(kind != farPublish || len(c.b) <= hereBytes)
+		h.Go(kind != farPublish || len(c.Rest) <= hereBytes)
 	}
 	return ok, closed
 }
@@ -286,7 +287,7 @@ func (s *session) take(kind farKind, c cut) bool {
 	if kind != farUrgent {
 		return s.takeBulk(kind, c)
 	}
-	if c.num() != s.urgent+1 || !s.settle(&c) {
+	if c.Uint() != s.urgent+1 || !s.settle(&c) {
 		return false
 	}
 	s.urgent++
@@ -311,7 +312,7 @@ func (s *session) takeBulk(kind farKind, c cut) bool {
 	case farPublish:
 		return s.publish(&c)
 	case farChunk:
-		s.chunks = append(s.chunks, c.b)
+		s.chunks = append(s.chunks, c.Rest)
 	case farClose:
 		s.closed = true
 	case farAsk:
@@ -335,18 +336,18 @@ func (s *session) takeBulk(kind farKind, c cut) bool {
 
 // publish puts publishes into the queue. They come without a gap, or not at all.
 func (s *session) publish(c *cut) bool {
-	c.num() // the epoch of the publishing half
-	if c.num() != s.published+1 {
+	c.Uint() // the epoch of the publishing half
+	if c.Uint() != s.published+1 {
 		return false
 	}
 	ps := s.publishes[:0]
-	for len(c.b) > 0 {
+	for len(c.Rest) > 0 {
 		ps = append(ps, Publish{})
 		p := &ps[len(ps)-1]
 		c.publish(p, &s.chunks)
 		p.Ticket, p.Seq, p.Credit = s, s.published+uint64(len(ps)), &s.flow.credit
 	}
-	if c.bad || len(ps) == 0 {
+	if c.Bad() || len(ps) == 0 {
 		return false
 	}
 	first := s.published + 1
@@ -368,9 +369,9 @@ func (s *session) publish(c *cut) bool {
 
 // settle carries out settlements and credit.
 func (s *session) settle(c *cut) bool {
-	for len(c.b) > 0 {
+	for len(c.Rest) > 0 {
 		o := c.urgent()
-		if c.bad {
+		if c.Bad() {
 			return false
 		}
 		r := s.relays[o.consumer]
@@ -382,7 +383,7 @@ func (s *session) settle(c *cut) bool {
 			s.handle.settle(r.home, []queue.Range{{First: o.first, Last: o.last}}, o.how)
 		}
 	}
-	return !c.bad
+	return !c.Bad()
 }
 
 // gone reports whether a queue that does not run here was deleted, as far as is known.
@@ -543,7 +544,7 @@ func (s *session) outcome(first, last uint64, o Outcome) {
 func (s *session) appendOutcomes(dst []byte) []byte {
 	given := s.flow.given.Load()
 	s.flow.told.Store(given)
-	dst = appendNums(s.headOf(farOutcomes).append(dst), uint64(given))
+	dst = bytecodec.AppendUints(s.headOf(farOutcomes).append(dst), uint64(given))
 	for i := range s.outcomes {
 		dst = s.outcomes[i].append(dst)
 	}
