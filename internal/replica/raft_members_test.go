@@ -21,7 +21,7 @@ func TestRaftMembersComeAndGo(t *testing.T) {
 	change := func(kind ChangeKind, id uint64) {
 		t.Helper()
 		l := c.mustLead()
-		var err error = errShort
+		err := errors.New("there was no answer")
 		l.h.g.ChangeMembers(MemberChange{kind, Member{ID: id, Node: id}}, func(e error) { err = e })
 		c.settleFor(10)
 		if err != nil {

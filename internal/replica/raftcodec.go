@@ -7,6 +7,7 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"holdfast/internal/bytecodec"
 	"holdfast/internal/seglog"
 )
 
@@ -19,17 +20,15 @@ const (
 	msgBeats = 2 // heartbeats of many groups, or the answers to them
 )
 
-var errShort = errors.New("message is too short")
-
 // openMessage reads the head of a message.
 func openMessage(b []byte) (d decoder, kind byte, err error) {
 	if len(b) < 2 {
-		return d, 0, errShort
+		return d, 0, bytecodec.ErrShort
 	}
 	if b[0] != wireVersion {
 		return d, 0, fmt.Errorf("message of version %d, not %d", b[0], wireVersion)
 	}
-	return decoder{b: b[2:]}, b[1], nil
+	return decoder{bytecodec.Over(b[2:])}, b[1], nil
 }
 
 const (
@@ -40,23 +39,27 @@ const (
 // appendRaft appends a message of a group. payload says what a normal entry carries.
 func appendRaft(dst []byte, g seglog.GroupID, m *pb.Message, payload func(*pb.Entry) *payload) []byte {
 	dst = append(dst, wireVersion, msgRaft)
-	dst = binary.AppendUvarint(dst, uint64(g))
+	dst = bytecodec.AppendUint(dst, uint64(g))
+	context, entries := m.GetContext(), m.GetEntries()
+	if isRead(m.GetType()) { // what looks like an entry is a number
+		context, entries = entries[0].GetData(), nil
+	}
 	var flags byte
 	if m.GetReject() {
 		flags |= flagReject
 	}
-	if len(m.GetContext()) > 0 {
+	if len(context) > 0 {
 		flags |= flagContext
 	}
 	dst = append(dst, byte(m.GetType()), flags)
 	for _, v := range [...]uint64{m.GetTo(), m.GetFrom(), m.GetTerm(), m.GetLogTerm(), m.GetIndex(), m.GetCommit(), m.GetRejectHint()} {
-		dst = binary.AppendUvarint(dst, v)
+		dst = bytecodec.AppendUint(dst, v)
 	}
 	if flags&flagContext != 0 {
-		dst = appendBytes(dst, m.GetContext())
+		dst = bytecodec.AppendBytes(dst, context)
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(m.GetEntries())))
-	for _, e := range m.GetEntries() {
+	dst = bytecodec.AppendUint(dst, uint64(len(entries)))
+	for _, e := range entries {
 		dst = appendEntry(dst, e, payload)
 	}
 	return dst
@@ -66,14 +69,14 @@ func appendRaft(dst []byte, g seglog.GroupID, m *pb.Message, payload func(*pb.En
 func appendEntry(dst []byte, e *pb.Entry, payload func(*pb.Entry) *payload) []byte {
 	kind := kindOf(e)
 	dst = append(dst, kind)
-	dst = binary.AppendUvarint(dst, e.GetTerm())
+	dst = bytecodec.AppendUint(dst, e.GetTerm())
 	switch kind {
 	case entryConf:
-		dst = appendBytes(dst, e.GetData())
+		dst = bytecodec.AppendBytes(dst, e.GetData())
 	case entryNormal:
 		p := payload(e)
-		dst = binary.LittleEndian.AppendUint64(dst, uint64(p.time))
-		dst = appendBytes(dst, p.meta())
+		dst = bytecodec.AppendFixed64(dst, uint64(p.time))
+		dst = bytecodec.AppendBytes(dst, p.meta())
 		dst = appendBlocks(dst, p.blocks)
 	}
 	return dst
@@ -81,13 +84,13 @@ func appendEntry(dst []byte, e *pb.Entry, payload func(*pb.Entry) *payload) []by
 
 // appendBlocks appends items: first all sizes, then all bytes.
 func appendBlocks(dst []byte, blocks []seglog.Block) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(blocks)))
+	dst = bytecodec.AppendUint(dst, uint64(len(blocks)))
 	for i := range blocks {
 		b := &blocks[i]
-		dst = binary.AppendUvarint(dst, b.First)
-		dst = binary.AppendUvarint(dst, uint64(len(b.Items)))
+		dst = bytecodec.AppendUint(dst, b.First)
+		dst = bytecodec.AppendUint(dst, uint64(len(b.Items)))
 		for _, it := range b.Items {
-			dst = binary.AppendUvarint(dst, uint64(len(it)))
+			dst = bytecodec.AppendUint(dst, uint64(len(it)))
 		}
 	}
 	for i := range blocks {
@@ -96,10 +99,6 @@ func appendBlocks(dst []byte, blocks []seglog.Block) []byte {
 		}
 	}
 	return dst
-}
-
-func appendBytes(dst, b []byte) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }
 
 // kindOf tells the kind of an entry as raft has it.
@@ -114,135 +113,71 @@ func kindOf(e *pb.Entry) byte {
 }
 
 // decoder reads what the append functions wrote. After an error everything reads as nothing.
-type decoder struct {
-	b   []byte
-	err error
-}
-
-func (d *decoder) fail() {
-	if d.err == nil {
-		d.err = errShort
-	}
-	d.b = nil
-}
-
-func (d *decoder) num() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) byte() byte {
-	if len(d.b) == 0 {
-		d.fail()
-		return 0
-	}
-	v := d.b[0]
-	d.b = d.b[1:]
-	return v
-}
-
-func (d *decoder) fixed64() uint64 {
-	if len(d.b) < 8 {
-		d.fail()
-		return 0
-	}
-	v := binary.LittleEndian.Uint64(d.b)
-	d.b = d.b[8:]
-	return v
-}
-
-// take reads n bytes; they are those of the message.
-func (d *decoder) take(n uint64) []byte {
-	if n > uint64(len(d.b)) {
-		d.fail()
-		return nil
-	}
-	v := d.b[:n:n]
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) bytes() []byte { return d.take(d.num()) }
-
-// count reads the length of a list of things that take at least a byte each.
-func (d *decoder) count() int {
-	n := d.num()
-	if n > uint64(len(d.b)) {
-		d.fail()
-		return 0
-	}
-	return int(n)
-}
-
-// end says whether everything was there, and nothing more.
-func (d *decoder) end() error {
-	if d.err == nil && len(d.b) > 0 {
-		return fmt.Errorf("%d bytes too many", len(d.b))
-	}
-	return d.err
-}
+type decoder struct{ bytecodec.Cursor }
 
 // raft reads the rest of a msgRaft.
 func (d *decoder) raft() (incoming, error) {
-	in := incoming{size: len(d.b)}
-	in.group = seglog.GroupID(d.num())
-	m := &pb.Message{Type: pb.MessageType(d.byte()).Enum()}
-	flags := d.byte()
+	in := incoming{size: len(d.Rest)}
+	in.group = seglog.GroupID(d.Uint())
+	m := &pb.Message{Type: pb.MessageType(d.Byte()).Enum()}
+	flags := d.Byte()
 	var v [7]uint64
 	for i := range v {
-		v[i] = d.num()
+		v[i] = d.Uint()
 	}
 	m.To, m.From, m.Term, m.LogTerm, m.Index, m.Commit, m.RejectHint = &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6]
 	if flags&flagReject != 0 {
 		m.Reject = new(true)
 	}
 	if flags&flagContext != 0 {
-		m.Context = append([]byte(nil), d.bytes()...)
+		m.Context = append([]byte(nil), d.Bytes()...)
 	}
-	if n := d.count(); n > 0 {
+	if n := d.Count(1); n > 0 {
 		m.Entries, in.payloads = make([]*pb.Entry, 0, n), make([]*payload, 0, n)
-		for i := 0; i < n && d.err == nil; i++ {
+		for i := 0; i < n && !d.Bad(); i++ {
 			e, p := d.entry(m.GetIndex() + 1 + uint64(i))
 			m.Entries, in.payloads = append(m.Entries, e), append(in.payloads, p)
 		}
 	}
 	in.msg = m
-	if err := d.end(); err != nil {
+	if err := d.End(); err != nil {
 		return incoming{}, err
 	}
-	if !fromNetwork(m.GetType()) || m.GetFrom() == 0 || m.GetTo() == 0 || m.GetTerm() == 0 {
+	if !fits(m) {
 		return incoming{}, fmt.Errorf("a message %v of term %d from member %d to %d", m.GetType(), m.GetTerm(), m.GetFrom(), m.GetTo())
+	}
+	if isRead(m.GetType()) {
+		m.Entries, m.Context, in.payloads = []*pb.Entry{{Data: m.GetContext()}}, nil, nil
 	}
 	return in, nil
 }
 
-// fromNetwork says whether another node may send such a message as a msgRaft.
-func fromNetwork(t pb.MessageType) bool {
-	switch t {
-	case pb.MsgApp, pb.MsgAppResp, pb.MsgVote, pb.MsgVoteResp, pb.MsgPreVote, pb.MsgPreVoteResp,
-		pb.MsgHeartbeat, pb.MsgHeartbeatResp, pb.MsgTimeoutNow:
+// fits says whether another node may send such a message as a msgRaft: raft takes for granted what it looks like.
+func fits(m *pb.Message) bool {
+	if m.GetFrom() == 0 || m.GetTo() == 0 || (m.GetTerm() == 0) != (m.GetType() == pb.MsgReadIndex) {
+		return false
+	}
+	switch m.GetType() {
+	case pb.MsgApp, pb.MsgAppResp, pb.MsgVote, pb.MsgVoteResp, pb.MsgPreVote, pb.MsgPreVoteResp, pb.MsgTimeoutNow:
 		return true
+	case pb.MsgReadIndex, pb.MsgReadIndexResp:
+		return len(m.GetContext()) == 8 && len(m.GetEntries()) == 0
 	}
 	return false
 }
 
 func (d *decoder) entry(index uint64) (*pb.Entry, *payload) {
-	s := slot{kind: d.byte()}
-	s.term = d.num()
+	s := slot{kind: d.Byte()}
+	s.term = d.Uint()
 	var p *payload
 	switch s.kind {
 	case entryEmpty:
 	case entryConf:
-		s.data = append([]byte(nil), d.bytes()...)
+		s.data = append([]byte(nil), d.Bytes()...)
 	case entryNormal:
 		p = d.payload()
 	default:
-		d.err = fmt.Errorf("entry of unknown kind %d", s.kind)
+		d.FailWith(fmt.Errorf("entry of unknown kind %d", s.kind))
 	}
 	return s.entry(index), p
 }
@@ -250,17 +185,17 @@ func (d *decoder) entry(index uint64) (*pb.Entry, *payload) {
 // payload reads what a normal entry carries, into memory of its own: what the
 // message shares its memory with may be far larger.
 func (d *decoder) payload() *payload {
-	p := &payload{time: int64(d.fixed64())}
-	meta := d.bytes()
+	p := &payload{time: int64(d.Fixed64())}
+	meta := d.Bytes()
 	blocks, sizes, total := d.sizes()
-	if d.err != nil {
+	if d.Bad() {
 		return nil
 	}
 	p.size = headerSize + len(meta) + total
 	p.record = make([]byte, headerSize, p.size)
 	p.record = append(p.record, meta...)
 	memory := p.record[len(p.record):cap(p.record)]
-	copy(memory, d.take(uint64(total)))
+	copy(memory, d.Take(uint64(total)))
 	p.blocks = cut(blocks, sizes, memory)
 	return p
 }
@@ -268,29 +203,29 @@ func (d *decoder) payload() *payload {
 // sizes reads the head of a list of blocks: their first ids, with room for their
 // items, and the sizes of these, all of which are there.
 func (d *decoder) sizes() (blocks []seglog.Block, sizes []int, total int) {
-	n := d.count()
+	n := d.Count(1)
 	if n == 0 {
 		return nil, nil, 0
 	}
 	blocks = make([]seglog.Block, 0, min(n, 1024))
-	for i := 0; i < n && d.err == nil; i++ {
-		first := d.num()
-		items := d.count()
+	for i := 0; i < n && !d.Bad(); i++ {
+		first := d.Uint()
+		items := d.Count(1)
 		if items == 0 || first+uint64(items) < first {
-			d.fail()
+			d.Fail()
 		}
-		for k := 0; k < items && d.err == nil; k++ {
-			size := d.num()
-			if size > uint64(len(d.b)) {
-				d.fail()
+		for k := 0; k < items && !d.Bad(); k++ {
+			size := d.Uint()
+			if size > uint64(len(d.Rest)) {
+				d.Fail()
 			}
 			sizes = append(sizes, int(size))
 			total += int(size)
 		}
 		blocks = append(blocks, seglog.Block{First: first, Items: make([][]byte, 0, items)})
 	}
-	if total > len(d.b) {
-		d.fail()
+	if total > len(d.Rest) {
+		d.Fail()
 	}
 	return blocks, sizes, total
 }
@@ -312,19 +247,41 @@ type beat struct {
 	group                  seglog.GroupID
 	answer                 bool
 	to, from, term, commit uint64
+	read                   uint64 // what raft adds to it for read barriers, and wants back; 0: nothing
+}
+
+// Flags of a beat.
+const (
+	beatAnswer = 1
+	beatRead   = 2
+)
+
+// beatOf is the beat a message is sent as. Raft's context for read barriers is a number of 8 bytes.
+func beatOf(g seglog.GroupID, m *pb.Message) beat {
+	b := beat{group: g, answer: m.GetType() == pb.MsgHeartbeatResp, to: m.GetTo(), from: m.GetFrom(), term: m.GetTerm(), commit: m.GetCommit()}
+	if c := m.GetContext(); len(c) == 8 {
+		b.read = binary.LittleEndian.Uint64(c)
+	}
+	return b
 }
 
 func appendBeats(dst []byte, beats []beat) []byte {
 	dst = append(dst, wireVersion, msgBeats)
-	dst = binary.AppendUvarint(dst, uint64(len(beats)))
+	dst = bytecodec.AppendUint(dst, uint64(len(beats)))
 	for _, b := range beats {
 		var flags byte
 		if b.answer {
-			flags = 1
+			flags |= beatAnswer
+		}
+		if b.read != 0 {
+			flags |= beatRead
 		}
 		dst = append(dst, flags)
 		for _, v := range [...]uint64{uint64(b.group), b.to, b.from, b.term, b.commit} {
-			dst = binary.AppendUvarint(dst, v)
+			dst = bytecodec.AppendUint(dst, v)
+		}
+		if b.read != 0 {
+			dst = bytecodec.AppendUint(dst, b.read)
 		}
 	}
 	return dst
@@ -332,15 +289,19 @@ func appendBeats(dst []byte, beats []beat) []byte {
 
 // beats reads the rest of a msgBeats.
 func (d *decoder) beats(each func(incoming)) error {
-	n := d.count()
+	n := d.Count(1)
 	all := make([]beat, 0, min(n, 4096))
-	for i := 0; i < n && d.err == nil; i++ {
-		b := beat{answer: d.byte() == 1}
-		b.group = seglog.GroupID(d.num())
-		b.to, b.from, b.term, b.commit = d.num(), d.num(), d.num(), d.num()
+	for i := 0; i < n && !d.Bad(); i++ {
+		flags := d.Byte()
+		b := beat{answer: flags&beatAnswer != 0}
+		b.group = seglog.GroupID(d.Uint())
+		b.to, b.from, b.term, b.commit = d.Uint(), d.Uint(), d.Uint(), d.Uint()
+		if flags&beatRead != 0 {
+			b.read = d.Uint()
+		}
 		all = append(all, b)
 	}
-	if err := d.end(); err != nil {
+	if err := d.End(); err != nil {
 		return err
 	}
 	for i := range all {
@@ -351,6 +312,9 @@ func (d *decoder) beats(each func(incoming)) error {
 		m := &pb.Message{Type: pb.MsgHeartbeat.Enum(), To: &b.to, From: &b.from, Term: &b.term, Commit: &b.commit}
 		if b.answer {
 			m.Type = pb.MsgHeartbeatResp.Enum()
+		}
+		if b.read != 0 {
+			m.Context = binary.LittleEndian.AppendUint64(nil, b.read)
 		}
 		each(incoming{group: b.group, msg: m, size: 16})
 	}

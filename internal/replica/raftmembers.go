@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"encoding/binary"
 	"errors"
 	"slices"
 
@@ -9,6 +8,8 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
+
+	"holdfast/internal/bytecodec"
 )
 
 // MemberChange is a change of the members of a group.
@@ -72,9 +73,9 @@ func encodeChange(c MemberChange) *pb.ConfChangeV2 {
 		typ = pb.ConfChangeRemoveNode
 	}
 	id := c.Member.ID
-	ctx := binary.AppendUvarint(nil, 1)
-	ctx = binary.AppendUvarint(ctx, id)
-	ctx = binary.AppendUvarint(ctx, c.Member.Node)
+	ctx := bytecodec.AppendUint(nil, 1)
+	ctx = bytecodec.AppendUint(ctx, id)
+	ctx = bytecodec.AppendUint(ctx, c.Member.Node)
 	return &pb.ConfChangeV2{Changes: []*pb.ConfChangeSingle{{Type: typ.Enum(), NodeId: &id}}, Context: ctx}
 }
 
@@ -141,11 +142,11 @@ func (x *raftGroup) applyConf(id entryID, data []byte) {
 // setConf takes over a configuration, with what it says of the nodes.
 func (x *raftGroup) setConf(conf *pb.ConfState, context []byte) {
 	x.conf, x.store.conf = conf, conf
-	d := decoder{b: context}
+	d := decoder{bytecodec.Over(context)}
 	if len(context) > 0 {
-		for n := d.count(); n > 0 && d.err == nil; n-- {
-			member := d.num()
-			if node := d.num(); node != 0 {
+		for n := d.Count(1); n > 0 && !d.Bad(); n-- {
+			member := d.Uint()
+			if node := d.Uint(); node != 0 {
 				x.nodes[member] = node
 			}
 		}

@@ -1,12 +1,13 @@
 package replica
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 
 	pb "go.etcd.io/raft/v3/raftpb"
+
+	"holdfast/internal/bytecodec"
 )
 
 // Member is one member of a raft group. Its id is that of its node, unless it came
@@ -63,10 +64,10 @@ func (m *members) list() []Member {
 // append encodes the configuration with the nodes of the members.
 func (m *members) append(dst []byte) []byte {
 	for _, ids := range [][]uint64{m.conf.Voters, m.conf.Learners, m.conf.VotersOutgoing, m.conf.LearnersNext} {
-		dst = binary.AppendUvarint(dst, uint64(len(ids)))
+		dst = bytecodec.AppendUint(dst, uint64(len(ids)))
 		for _, id := range ids {
-			dst = binary.AppendUvarint(dst, id)
-			dst = binary.AppendUvarint(dst, m.nodes[id])
+			dst = bytecodec.AppendUint(dst, id)
+			dst = bytecodec.AppendUint(dst, m.nodes[id])
 		}
 	}
 	if m.conf.GetAutoLeave() {
@@ -78,13 +79,13 @@ func (m *members) append(dst []byte) []byte {
 func (d *decoder) members() members {
 	m := members{conf: &pb.ConfState{}, nodes: map[uint64]uint64{}}
 	for _, ids := range []*[]uint64{&m.conf.Voters, &m.conf.Learners, &m.conf.VotersOutgoing, &m.conf.LearnersNext} {
-		for n := d.count(); n > 0 && d.err == nil; n-- {
-			id := d.num()
+		for n := d.Count(1); n > 0 && !d.Bad(); n-- {
+			id := d.Uint()
 			*ids = append(*ids, id)
-			m.nodes[id] = d.num()
+			m.nodes[id] = d.Uint()
 		}
 	}
-	if d.byte() == 1 {
+	if d.Byte() == 1 {
 		m.conf.AutoLeave = new(true)
 	}
 	return m
@@ -99,7 +100,7 @@ type hardState struct{ self, term, vote, commit uint64 }
 func (h hardState) append(dst []byte) []byte {
 	dst = append(dst, recordVersion)
 	for _, v := range [...]uint64{h.self, h.term, h.vote, h.commit} {
-		dst = binary.AppendUvarint(dst, v)
+		dst = bytecodec.AppendUint(dst, v)
 	}
 	return dst
 }
@@ -109,8 +110,8 @@ func parseHardState(b []byte) (h hardState, err error) {
 	if err != nil {
 		return h, err
 	}
-	h = hardState{d.num(), d.num(), d.num(), d.num()}
-	return h, d.end()
+	h = hardState{d.Uint(), d.Uint(), d.Uint(), d.Uint()}
+	return h, d.End()
 }
 
 // snapshotHead goes before the host's blob in a snapshot record.
@@ -122,8 +123,8 @@ type snapshotHead struct {
 
 func (h *snapshotHead) append(dst []byte) []byte {
 	dst = append(dst, recordVersion)
-	dst = binary.AppendUvarint(dst, h.self)
-	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.time))
+	dst = bytecodec.AppendUint(dst, h.self)
+	dst = bytecodec.AppendFixed64(dst, uint64(h.time))
 	return h.members.append(dst)
 }
 
@@ -133,8 +134,8 @@ func parseSnapshot(b []byte) (h snapshotHead, blob []byte, err error) {
 	if err != nil {
 		return h, nil, err
 	}
-	h = snapshotHead{self: d.num(), time: int64(d.fixed64()), members: d.members()}
-	return h, d.b, d.err
+	h = snapshotHead{self: d.Uint(), time: int64(d.Fixed64()), members: d.members()}
+	return h, d.Rest, d.Err()
 }
 
 func openRecord(b []byte) (decoder, error) {
@@ -144,5 +145,5 @@ func openRecord(b []byte) (decoder, error) {
 	if b[0] != recordVersion {
 		return decoder{}, fmt.Errorf("record of version %d, not %d", b[0], recordVersion)
 	}
-	return decoder{b: b[1:]}, nil
+	return decoder{bytecodec.Over(b[1:])}, nil
 }

@@ -1,9 +1,9 @@
 package replica
 
 import (
-	"encoding/binary"
 	"fmt"
 
+	"holdfast/internal/bytecodec"
 	"holdfast/internal/seglog"
 )
 
@@ -49,27 +49,27 @@ type transferMsg struct {
 func (m *transferMsg) append(dst []byte) []byte {
 	dst = append(dst, wireVersion, m.kind)
 	for _, v := range [...]uint64{uint64(m.group), m.to, m.from, m.term, m.index} {
-		dst = binary.AppendUvarint(dst, v)
+		dst = bytecodec.AppendUint(dst, v)
 	}
 	switch m.kind {
 	case msgOffer:
-		dst = binary.AppendUvarint(dst, m.stateTerm)
-		dst = binary.AppendUvarint(dst, m.size)
+		dst = bytecodec.AppendUint(dst, m.stateTerm)
+		dst = bytecodec.AppendUint(dst, m.size)
 	case msgWant:
-		dst = binary.AppendUvarint(dst, uint64(len(m.have)))
+		dst = bytecodec.AppendUint(dst, uint64(len(m.have)))
 		for _, r := range m.have {
-			dst = binary.AppendUvarint(dst, r.First)
-			dst = binary.AppendUvarint(dst, r.Last-r.First)
+			dst = bytecodec.AppendUint(dst, r.First)
+			dst = bytecodec.AppendUint(dst, r.Last-r.First)
 		}
 	case msgPart, msgGot:
-		dst = binary.AppendUvarint(dst, m.seq)
+		dst = bytecodec.AppendUint(dst, m.seq)
 		last := byte(0)
 		if m.last {
 			last = 1
 		}
 		dst = append(dst, last)
 		if m.kind == msgPart {
-			dst = appendBytes(dst, m.data)
+			dst = bytecodec.AppendBytes(dst, m.data)
 			dst = appendBlocks(dst, m.blocks)
 		}
 	}
@@ -81,33 +81,33 @@ func (d *decoder) transfer(kind byte) (incoming, error) {
 	if kind < msgOffer || kind > msgNo {
 		return incoming{}, fmt.Errorf("message of unknown kind %d", kind)
 	}
-	in := incoming{size: len(d.b)}
-	m := &transferMsg{kind: kind, group: seglog.GroupID(d.num()), to: d.num(), from: d.num(), term: d.num(), index: d.num()}
+	in := incoming{size: len(d.Rest)}
+	m := &transferMsg{kind: kind, group: seglog.GroupID(d.Uint()), to: d.Uint(), from: d.Uint(), term: d.Uint(), index: d.Uint()}
 	switch kind {
 	case msgOffer:
-		m.stateTerm, m.size = d.num(), d.num()
+		m.stateTerm, m.size = d.Uint(), d.Uint()
 	case msgWant:
-		for n := d.count(); n > 0 && d.err == nil; n-- {
-			first := d.num()
-			r := seglog.Range{First: first, Last: first + d.num()}
+		for n := d.Count(1); n > 0 && !d.Bad(); n-- {
+			first := d.Uint()
+			r := seglog.Range{First: first, Last: first + d.Uint()}
 			if r.Last < first {
-				d.fail()
+				d.Fail()
 			}
 			m.have = append(m.have, r)
 		}
 	case msgPart, msgGot:
-		m.seq, m.last = d.num(), d.byte() == 1
+		m.seq, m.last = d.Uint(), d.Byte() == 1
 		if kind == msgPart {
-			m.data = append([]byte(nil), d.bytes()...)
+			m.data = append([]byte(nil), d.Bytes()...)
 			blocks, sizes, total := d.sizes()
-			memory := append(make([]byte, 0, total), d.take(uint64(total))...)
-			if d.err == nil {
+			memory := append(make([]byte, 0, total), d.Take(uint64(total))...)
+			if !d.Bad() {
 				m.blocks = cut(blocks, sizes, memory)
 			}
 		}
 	}
 	in.group, in.transfer = m.group, m
-	if err := d.end(); err != nil {
+	if err := d.End(); err != nil {
 		return incoming{}, err
 	}
 	if m.to == 0 || m.from == 0 || m.term == 0 || m.index == 0 {
