@@ -10,6 +10,7 @@ import (
 func (m *Machine) Check() error {
 	w := checker{m: m}
 	w.lanes()
+	w.sessions()
 	w.consumers()
 	w.bigs()
 	w.line()
@@ -64,6 +65,17 @@ func (w *checker) message(r Numbers, a attr) {
 	w.that(w.big <= uint64(len(w.m.big)), "big messages %v: chunks are missing", r)
 	for n := r.First; w.err == nil && n <= r.Last; n++ {
 		w.that(len(w.m.big[n]) > 0, "big message %v has no chunks", n)
+	}
+}
+
+func (w *checker) sessions() {
+	of := map[uint64]SessionID{}
+	for i, s := range w.m.sessions {
+		w.that(i == 0 || w.m.sessions[i-1].id < s.id, "session %d is out of order", s.id)
+		w.that(s.node != 0 || s.incarnation == 0, "session %d is of incarnation %d of no node", s.id, s.incarnation)
+		other, two := of[s.node]
+		w.that(s.node == 0 || !two, "sessions %d and %d are of one node", other, s.id)
+		of[s.node] = s.id
 	}
 }
 

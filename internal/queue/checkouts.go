@@ -212,10 +212,17 @@ func (c *checkouts) oldest() int64 {
 }
 
 // all calls f for each checkout, in order of their ids.
-func (c *checkouts) all(f func(id uint64, s *slot)) {
-	for i := range c.pages {
+func (c *checkouts) all(f func(id uint64, s *slot)) { c.from(0, f) }
+
+// from calls f for each checkout from the id first on, in order of their ids.
+func (c *checkouts) from(first uint64, f func(id uint64, s *slot)) {
+	for i := c.find(first >> pageShift); i < len(c.pages); i++ {
 		p := &c.pages[i]
-		for m := p.live; m != 0; m &= m - 1 {
+		m := p.live
+		if p.block == first>>pageShift {
+			m &= ^uint64(0) << (first & (pageSlots - 1))
+		}
+		for ; m != 0; m &= m - 1 {
 			bit := bits.TrailingZeros64(m)
 			f(p.block<<pageShift|uint64(bit), p.at(bit))
 		}

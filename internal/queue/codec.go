@@ -80,7 +80,7 @@ func appendCommand(dst []byte, c *Command) []byte {
 		}
 	}
 	if c.Node|c.Incarnation|c.Outer != 0 {
-		return appendRare(dst, c, mask, fields[:])
+		mask |= maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter)
 	}
 	dst = append(dst, byte(c.Kind))
 	dst = bytecodec.AppendUint(dst, mask)
@@ -89,26 +89,17 @@ func appendCommand(dst []byte, c *Command) []byte {
 			dst = bytecodec.AppendUint(dst, f)
 		}
 	}
+	if mask >= fieldNode { // few commands have these
+		for _, f := range [...]uint64{c.Node, c.Incarnation, c.Outer} {
+			if f != 0 {
+				dst = bytecodec.AppendUint(dst, f)
+			}
+		}
+	}
 	return dst
 }
 
-// appendRare appends a command that has fields which most have not: these come last.
-func appendRare(dst []byte, c *Command, mask uint64, fields []uint64) []byte {
-	rare := [...]uint64{c.Node, c.Incarnation, c.Outer}
-	for i, f := range rare {
-		if f != 0 {
-			mask |= fieldNode << i
-		}
-	}
-	dst = append(dst, byte(c.Kind))
-	dst = bytecodec.AppendUint(dst, mask)
-	for _, f := range append(fields, rare[:]...) {
-		if f != 0 {
-			dst = bytecodec.AppendUint(dst, f)
-		}
-	}
-	return dst
-}
+func maskIf(field, mask uint64) uint64 { return bit(field != 0, mask) }
 
 // DecodeCommands appends the commands that src holds to dst. It does not keep
 // src. It takes at most 60 times the memory of src.

@@ -27,6 +27,10 @@ func sampleCommands() []Command {
 		{Kind: DropHead, First: 1, Last: 5},
 		{Kind: Expire, First: uint64(MakeNumber(3, 1)), Last: uint64(MakeNumber(3, 9))},
 		{Kind: SessionOpen, Session: 7},
+		{Kind: SessionOpen, Session: 8, Node: 1<<64 - 1, Incarnation: 3},
+		{Kind: Attach, Session: 8, Consumer: 2, Outer: 1<<64 - 1},
+		{Kind: CreditTo, Consumer: 3, Last: 1<<64 - 1, Drain: true},
+		{Kind: CreditTo, Consumer: 3, Credit: Unlimited},
 		{Kind: SessionSuspect, Session: 7},
 		{Kind: SessionDead, Session: 7, Blameless: true},
 		{Kind: EpochOpen, Session: 7, Epoch: 1<<64 - 1},
@@ -69,6 +73,10 @@ func TestCommandBytesStay(t *testing.T) {
 		{Command{Kind: Enqueue, Count: 3, Bytes: 300, Persistent: true}, "\x01\x02\x19\x01\x03\xac\x02"},
 		{Command{Kind: Settle, Session: 2, Consumer: 1, First: 5, Last: 9, How: Requeue}, "\x01\x09\xe6\x01\x01\x02\x05\x04\x01"},
 		{Command{Kind: Recover, Clean: true}, "\x01\x11\x01\x80\x01"},
+		{Command{Kind: SessionOpen, Session: 4}, "\x01\x0d\x04\x04"},
+		{Command{Kind: SessionOpen, Session: 4, Node: 300, Incarnation: 2}, "\x01\x0d\x84\x80\x0c\x04\xac\x02\x02"},
+		{Command{Kind: Attach, Session: 4, Consumer: 6, Credit: 9, Outer: 7}, "\x01\x04\x86\xa0\x10\x06\x04\x09\x07"},
+		{Command{Kind: CreditTo, Consumer: 6, Last: 9, Drain: true}, "\x01\x12\x43\x20\x06\x09"},
 	} {
 		if got := string(AppendCommands(nil, []Command{tc.c})); got != tc.want {
 			t.Errorf("%v: %q, want %q", tc.c.Kind, got, tc.want)
@@ -81,8 +89,8 @@ func TestDecodeRefuses(t *testing.T) {
 		"nothing":            "",
 		"other version":      "\x02\x0a\x00",
 		"no kind":            "\x01\x00\x00",
-		"later kind":         "\x01\x12\x00",
-		"later field":        "\x01\x0a\x80\x80\x04\x01",
+		"later kind":         "\x01\x13\x00",
+		"later field":        "\x01\x0a\x80\x80\x20\x01",
 		"later flag":         "\x01\x0a\x01\x80\x04",
 		"enqueue of nothing": "\x01\x02\x01\x01",
 		"message in lane 63": "\x01\x02\x88\x04\x01\x3f",

@@ -50,15 +50,22 @@ const (
 	DropHead Kind = 11
 	// Expire is DropHead for messages whose time is over.
 	Expire Kind = 12
-	// SessionOpen opens Session, or ends its being suspect.
+	// SessionOpen opens Session for Incarnation of Node, or, if that is there
+	// already, ends its being suspect. A node has one session at most: one of an
+	// earlier incarnation dies at once, blamelessly, as by SessionDead. Nothing
+	// changes if the session of that incarnation has another id, or if there is one of a
+	// later incarnation: the command is late. With Node 0 the session is nobody's,
+	// and one that is there under that id, whosever it is, is no longer suspect.
 	SessionOpen Kind = 13
 	// SessionSuspect stops new deliveries to the consumers of Session.
 	SessionSuspect Kind = 14
 	// SessionDead ends Session: its consumers are detached, its chunks aborted.
 	SessionDead Kind = 15
 	// EpochOpen opens Epoch of the publishing half of Session, if it is later than
-	// the one open. Answered by EpochOpened with the last Seq accepted in the epoch
-	// before, however often it is asked.
+	// the one open: Seq counts anew, and chunks whose message has not come are
+	// aborted (it will be sent again whole). Answered by EpochOpened with the last
+	// Seq accepted in the epoch before, however often it is asked; who has not got the
+	// answer asks for the same epoch again, since a later one closes this one.
 	EpochOpen Kind = 16
 	// Recover is the first command of a new incarnation of the queue's node. It
 	// drops transient messages, takes back checkouts, and ends every session and
@@ -66,15 +73,20 @@ const (
 	// queue has handed out anything persistent since the last Recover, every
 	// message that is left counts as redelivered. Answered by Recovered.
 	Recover Kind = 17
+	// CreditTo sets the credit of Consumer so that it may get the deliveries up to
+	// the delivery id Last (Credit = Unlimited: no counting), whatever it was before:
+	// it can be said again, and may lower the credit. Drain as with Credit. It does nothing
+	// to a getter.
+	CreditTo Kind = 18
 
-	lastKind = Recover
+	lastKind = CreditTo
 )
 
 var kindNames = [...]string{
 	Configure: "configure", Enqueue: "enqueue", Chunk: "chunk", Attach: "attach", Cancel: "cancel",
 	Detach: "detach", Credit: "credit", Get: "get", Settle: "settle", Purge: "purge", DropHead: "drop-head",
 	Expire: "expire", SessionOpen: "session-open", SessionSuspect: "session-suspect",
-	SessionDead: "session-dead", EpochOpen: "epoch-open", Recover: "recover",
+	SessionDead: "session-dead", EpochOpen: "epoch-open", Recover: "recover", CreditTo: "credit-to",
 }
 
 // String returns the kind's name.
@@ -97,7 +109,7 @@ type Command struct {
 	Exclusive  bool // Attach: nobody else may consume
 	Wake       bool // Attach: emit Wake when a message is there and the credit is used up
 	Getter     bool // Attach
-	Drain      bool // Credit
+	Drain      bool // Credit, CreditTo
 	// Blameless: the messages come back for no fault of the consumer's, so that only
 	// the count of their acquisitions rises, not their delivery count.
 	Blameless  bool // Settle with Requeue, Detach, SessionDead
@@ -106,7 +118,7 @@ type Command struct {
 
 	Count    uint32 // Enqueue, Chunk: how many; 1 to MaxCount
 	Chunks   uint32 // Enqueue: of how many chunks the message's body is made; 0 = it is with the message
-	Credit   uint32 // Attach, Credit
+	Credit   uint32 // Attach, Credit; CreditTo: Unlimited or nothing
 	Prefetch uint32 // Attach: how many unacked messages the consumer may hold; 0 = no limit
 	Priority int32  // Attach: kept, not used yet
 
@@ -117,7 +129,11 @@ type Command struct {
 	Upload   uint64 // Chunk, Enqueue: tells apart the big messages a session has under way
 	Bytes    uint64 // Enqueue, Chunk: sizes altogether
 	First    uint64 // Settle: delivery ids; DropHead, Expire: numbers
-	Last     uint64
+	Last     uint64 // the same; CreditTo: a delivery id
+
+	Node        uint64 // SessionOpen: whose session it is; 0 = nobody's
+	Incarnation uint64 // SessionOpen: of Node; it rises with every start
+	Outer       uint64 // Attach: what the session calls the consumer; kept with it
 }
 
 // MaxCount is the largest Count of a command.

@@ -9,6 +9,7 @@ import (
 type consumer struct {
 	id      ConsumerID
 	session SessionID
+	outer   uint64 // what its session calls it
 
 	credit   uint32
 	prefetch uint32
@@ -100,7 +101,7 @@ func (m *Machine) attach(c *Command, fx *Effects) {
 		return
 	}
 	con := &consumer{
-		id: c.Consumer, session: c.Session,
+		id: c.Consumer, session: c.Session, outer: c.Outer,
 		credit: c.Credit, prefetch: c.Prefetch, priority: c.Priority,
 		noAck: c.NoAck, exclusive: c.Exclusive, wake: c.Wake, getter: c.Getter, suspended: s.suspect,
 	}
@@ -195,9 +196,34 @@ func (m *Machine) credit(c *Command, fx *Effects) {
 		m.arrange(con)
 		m.serve(fx)
 	}
-	if !c.Drain {
-		return
+	if c.Drain {
+		m.drain(c, con, fx)
 	}
+}
+
+// creditTo sets the credit by the last delivery id it is good for.
+func (m *Machine) creditTo(c *Command, fx *Effects) {
+	con := m.consumer(c.Consumer)
+	if con != nil && !con.getter {
+		switch {
+		case c.Credit == Unlimited:
+			con.credit = Unlimited
+		case c.Last <= con.delivered:
+			con.credit = 0
+		default:
+			con.credit = uint32(min(c.Last-con.delivered, uint64(Unlimited)-1))
+		}
+		con.woken = false
+		m.arrange(con)
+		m.serve(fx)
+	}
+	if c.Drain {
+		m.drain(c, con, fx)
+	}
+}
+
+// drain takes back the credit of a consumer, which may be nil, and says how much it was.
+func (m *Machine) drain(c *Command, con *consumer, fx *Effects) {
 	e := fx.add(Drained)
 	e.Consumer = c.Consumer
 	if con == nil || con.getter {

@@ -27,6 +27,7 @@
 //	serve.go        ready messages are assigned to consumers
 //	settle.go       checkouts end; messages return or are released
 //	session.go      sessions open and die; recovery in a new incarnation
+//	resume.go       what a new leader asks: sessions, consumers, what they hold
 //	attr.go         the history of a message
 //	runs.go         the sorted set of ready messages of one lane
 //	checkouts.go    the messages one consumer holds, by delivery id

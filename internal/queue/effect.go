@@ -33,7 +33,8 @@ const (
 	// Unused: the last consumer of a queue with AutoDelete has left.
 	Unused
 	// EpochOpened: Session's epoch is open; Count is the last sequence number
-	// accepted in the one before.
+	// accepted in the one before. Reason is NoSession if there is no such session,
+	// else 0.
 	EpochOpened
 	// Recovered: the queue begins a new incarnation. Count is the number of transient messages dropped.
 	Recovered
@@ -74,7 +75,7 @@ const (
 	// Aborted: chunks without a message, or a message without its chunks.
 	Aborted
 
-	// NoSession: the consumer's session is not open.
+	// NoSession: the session is not open.
 	NoSession
 	// InUse: there is a consumer of that id.
 	InUse
@@ -102,7 +103,7 @@ func (r Reason) String() string {
 // union: Kind says which fields count.
 type Effect struct {
 	Kind   EffectKind
-	Reason Reason // Released, Refused
+	Reason Reason // Released, Refused, EpochOpened
 
 	NoAck       bool // Deliver: the checkout is settled already
 	Redelivered bool // Deliver: the messages may have been delivered before

@@ -50,8 +50,12 @@ func (fx *Effects) deliver(c *consumer, id uint64, first Number, n uint64, a att
 			return
 		}
 	}
-	e := fx.add(Deliver)
-	e.Consumer, e.Delivery, e.First, e.Last = c.id, id, first, last
+	fx.add(Deliver).describe(c, id, Numbers{first, last}, a)
+}
+
+// describe fills in the delivery of messages to c under the ids from id on.
+func (e *Effect) describe(c *consumer, id uint64, n Numbers, a attr) {
+	e.Consumer, e.Delivery, e.First, e.Last = c.id, id, n.First, n.Last
 	e.NoAck, e.attr = c.noAck, a
 	e.Redelivered, e.Transient = a.is(flagRedelivered), a.is(flagTransient)
 	e.DeliveryCount, e.Acquired = a.deliveryCount(), a.acquired()

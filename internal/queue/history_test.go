@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
@@ -21,8 +22,10 @@ type generator struct {
 	index     uint64
 	time      int64
 	seq       uint64
-	getters   map[ConsumerID]bool
-	uploads   map[[2]uint64]uint32 // chunks put in for (session, upload)
+
+	incarnation uint64 // about the one that nodes are in now
+	getters     map[ConsumerID]bool
+	uploads     map[[2]uint64]uint32 // chunks put in for (session, upload)
 }
 
 func newGenerator(seed uint64) *generator {
@@ -91,6 +94,9 @@ func (g *generator) command() Command {
 		if g.rare() {
 			c.Consumer = g.consumer()
 		}
+		if g.flip() {
+			c.Outer = g.Uint64N(100)
+		}
 		if getter, used := g.getters[c.Consumer]; used {
 			c.Getter = getter
 		}
@@ -101,6 +107,12 @@ func (g *generator) command() Command {
 		return Command{Kind: Cancel, Consumer: g.consumer()}
 	case p < 46:
 		return Command{Kind: Detach, Consumer: g.consumer(), Blameless: g.flip()}
+	case p < 49:
+		c := Command{Kind: CreditTo, Consumer: g.consumer(), Last: g.Uint64N(30), Drain: g.IntN(3) == 0}
+		if g.rare() {
+			c.Credit = Unlimited
+		}
+		return c
 	case p < 53:
 		return Command{Kind: Credit, Consumer: g.consumer(), Credit: g.Uint32N(4), Drain: g.IntN(3) == 0}
 	case p < 61:
@@ -123,6 +135,12 @@ func (g *generator) command() Command {
 		return Command{Kind: DropHead + Kind(g.IntN(2)), First: uint64(MakeNumber(lane, first)), Last: uint64(MakeNumber(lane, first+g.Uint64N(5)))}
 	case p < 95:
 		c := Command{Kind: SessionOpen, Session: g.session()}
+		if g.IntN(3) > 0 {
+			if g.rare() {
+				g.incarnation++
+			}
+			c.Node, c.Incarnation = 1+g.Uint64N(3), g.incarnation+g.Uint64N(3)
+		}
 		g.sessions = max(g.sessions, c.Session)
 		return c
 	case p < 96:
@@ -180,7 +198,11 @@ func unfold(t *testing.T, fx *Effects, getters map[ConsumerID]bool) (events, rel
 		case Unused:
 			add("unused")
 		case EpochOpened:
-			add("epoch of %d opened after %d", e.Session, e.Count)
+			if e.Reason != 0 {
+				add("epoch of %d refused: %v", e.Session, e.Reason)
+			} else {
+				add("epoch of %d opened after %d", e.Session, e.Count)
+			}
 		case Recovered:
 			add("recovered, %d dropped", e.Count)
 		}
@@ -206,6 +228,10 @@ func compare(t *testing.T, m *Machine, mod *model, e *Entry) {
 	if err := m.Check(); err != nil {
 		t.Error(err)
 	}
+	if t.Failed() {
+		return
+	}
+	compareSessions(t, m, mod)
 	held := len(mod.messages) - len(mod.ready())
 	x := m.Explain()
 	if int(m.Ready()) != len(mod.ready()) || int(m.Unacked()) != held || x.Ready != m.Ready() || x.Unacked != m.Unacked() {
@@ -225,6 +251,33 @@ func compare(t *testing.T, m *Machine, mod *model, e *Entry) {
 	}
 	if len(x.Consumers) != len(mod.consumers) {
 		t.Errorf("%d consumers, want %d", len(x.Consumers), len(mod.consumers))
+	}
+}
+
+// compareSessions compares what a new leader asks: the sessions, their consumers, and what these hold.
+func compareSessions(t *testing.T, m *Machine, mod *model) {
+	t.Helper()
+	var got, want []string
+	m.Sessions(func(s SessionInfo) {
+		got = append(got, fmt.Sprintf("%+v", s))
+		m.ConsumersOf(s.ID, func(c ConsumerRef) { got = append(got, fmt.Sprintf("%+v", c)) })
+	})
+	last := ConsumerID(0)
+	for _, id := range sorted(mod.sessions) {
+		s := mod.sessions[id]
+		want = append(want, fmt.Sprintf("%+v", SessionInfo{id, s.node, s.incarnation, s.suspect, s.epoch, s.lastSeq, s.closed}))
+		for _, c := range mod.consumers {
+			last = max(last, c.id)
+			if c.session == id {
+				want = append(want, fmt.Sprintf("%+v", ConsumerRef{c.id, c.outer, c.getter, c.cancelled, c.delivered, uint64(mod.count(c))}))
+			}
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("sessions\n%q\nwant\n%q", got, want)
+	}
+	if m.LastConsumer() != last {
+		t.Errorf("last consumer %d, want %d", m.LastConsumer(), last)
 	}
 }
 
@@ -346,6 +399,56 @@ func TestReplayFromBytes(t *testing.T) {
 // have something in every section.
 func TestSnapshotBytesStay(t *testing.T) {
 	m := New()
+	m.Apply(&Entry{Index: 4, Time: 1_600_000_000_000_000_000, Commands: []Command{
+		{Kind: SessionOpen, Session: 2, Node: 1 << 40, Incarnation: 7},
+		{Kind: Attach, Session: 2, Consumer: 100, Getter: true, Outer: 33},
+		{Kind: SessionSuspect, Session: 2},
+	}}, &Effects{})
+	goldenEntries(m)
+	datadriven.RunTest(t, "testdata/snapshot-v2", func(t *testing.T, d *datadriven.TestData) string {
+		if d.Cmd == "ready" {
+			goldenReady(m)
+		}
+		restored(t, m)
+		return hex.Dump(m.AppendSnapshot(nil))
+	})
+}
+
+// A snapshot of the first version gives the same machine as the entries that it was made of: its sessions are
+// nobody's.
+func TestSnapshotV1(t *testing.T) {
+	m := New()
+	goldenEntries(m)
+	datadriven.RunTest(t, "testdata/snapshot-v1", func(t *testing.T, d *datadriven.TestData) string {
+		if d.Cmd == "ready" {
+			goldenReady(m)
+		}
+		old := New()
+		if err := old.Restore(undump(t, d.Expected)); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(old.AppendSnapshot(nil), m.AppendSnapshot(nil)) {
+			t.Errorf("%s: another machine", d.Cmd)
+		}
+		return d.Expected
+	})
+}
+
+// undump gives the bytes that hex.Dump was given.
+func undump(t *testing.T, dump string) []byte {
+	var b []byte
+	for _, line := range strings.Split(strings.TrimSpace(dump), "\n") {
+		middle, _, _ := strings.Cut(line[8:], "|")
+		x, err := hex.DecodeString(strings.ReplaceAll(middle, " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = append(b, x...)
+	}
+	return b
+}
+
+func goldenEntries(m *Machine) {
 	m.Apply(&Entry{Index: 5, Time: 1_700_000_000_000_000_000, Commands: []Command{
 		{Kind: Configure, AutoDelete: true},
 		{Kind: SessionOpen, Session: 3},
@@ -368,13 +471,11 @@ func TestSnapshotBytesStay(t *testing.T) {
 		{Kind: Attach, Session: 3, Consumer: 6, Credit: 1},
 		{Kind: Attach, Session: 3, Consumer: 7, Credit: 1},
 	}}, &Effects{})
-	datadriven.RunTest(t, "testdata/snapshot-v1", func(t *testing.T, d *datadriven.TestData) string {
-		if d.Cmd == "ready" { // a message that is ready and a consumer that waits exclude each other
-			m.Apply(&Entry{Index: 7, Commands: []Command{{Kind: Enqueue, Count: 9}, {Kind: SessionSuspect, Session: 3}}}, &Effects{})
-		}
-		restored(t, m)
-		return hex.Dump(m.AppendSnapshot(nil))
-	})
+}
+
+// goldenReady makes messages ready: that, and a consumer that waits, exclude each other.
+func goldenReady(m *Machine) {
+	m.Apply(&Entry{Index: 7, Commands: []Command{{Kind: Enqueue, Count: 9}, {Kind: SessionSuspect, Session: 3}}}, &Effects{})
 }
 
 // A million acks in random order: the depth is right after each, and nothing is left. // R24 R25

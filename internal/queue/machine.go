@@ -90,7 +90,9 @@ func (m *Machine) command(c *Command, fx *Effects) {
 	case SessionSuspect:
 		m.sessionSuspect(c)
 	case SessionDead:
-		m.sessionDead(c, fx)
+		m.endSession(c.Session, c.Blameless, fx)
+	case CreditTo:
+		m.creditTo(c, fx)
 	case EpochOpen:
 		m.epochOpen(c, fx)
 	case Recover:

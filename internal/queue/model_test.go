@@ -43,9 +43,11 @@ type modelConsumer struct {
 	wake, getter     bool
 	cancelled, woken bool
 	delivered        uint64
+	outer            uint64
 }
 
 type modelSession struct {
+	node, incarnation      uint64
 	suspect                bool
 	epoch, closed, lastSeq uint64
 	uploads                map[uint64][]Number
@@ -101,7 +103,7 @@ func (m *model) command(c *Command) {
 			m.end(con, c.Blameless)
 			m.unused(was)
 		}
-	case Credit:
+	case Credit, CreditTo:
 		m.credit(c, con)
 	case Get:
 		if con == nil || !con.getter || con.cancelled || m.first() == nil {
@@ -148,38 +150,23 @@ func (m *model) command(c *Command) {
 			}
 		}
 	case SessionOpen:
-		if s == nil {
-			m.sessions[c.Session] = &modelSession{uploads: map[uint64][]Number{}}
-		} else {
-			s.suspect = false
-		}
+		m.sessionOpen(c)
 	case SessionSuspect:
 		if s != nil {
 			s.suspect = true
 		}
 	case SessionDead:
+		m.sessionDead(c.Session, c.Blameless)
+	case EpochOpen:
 		if s == nil {
+			m.event("epoch of %d refused: no-session", c.Session)
 			break
 		}
-		m.abort(s)
-		delete(m.sessions, c.Session)
-		was := false
-		for _, con := range slices.Clone(m.consumers) {
-			if con.session == c.Session {
-				was = was || !con.getter && !con.cancelled
-				m.end(con, c.Blameless)
-			}
+		if c.Epoch > s.epoch {
+			s.epoch, s.closed, s.lastSeq = c.Epoch, s.lastSeq, 0
+			m.abort(s)
 		}
-		m.unused(was)
-	case EpochOpen:
-		last := uint64(0)
-		if s != nil {
-			if c.Epoch > s.epoch {
-				s.epoch, s.closed, s.lastSeq = c.Epoch, s.lastSeq, 0
-			}
-			last = s.closed
-		}
-		m.event("epoch of %d opened after %d", c.Session, last)
+		m.event("epoch of %d opened after %d", c.Session, s.closed)
 	case Recover:
 		m.recover(c)
 	}
@@ -204,6 +191,52 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 			m.release(x, Aborted)
 		}
 	}
+}
+
+func (m *model) sessionOpen(c *Command) {
+	owner, incarnation := c.Node, c.Incarnation
+	if owner == 0 {
+		incarnation = 0
+	}
+	for _, id := range sorted(m.sessions) {
+		s := m.sessions[id]
+		if owner == 0 || s.node != owner {
+			continue
+		}
+		if s.incarnation > incarnation {
+			return // late
+		}
+		if s.incarnation < incarnation {
+			m.sessionDead(id, true)
+			m.serve()
+		} else if id != c.Session {
+			return // it has one already
+		}
+	}
+	s := m.sessions[c.Session]
+	switch {
+	case s == nil:
+		m.sessions[c.Session] = &modelSession{node: owner, incarnation: incarnation, uploads: map[uint64][]Number{}}
+	case owner == 0 || owner == s.node:
+		s.suspect = false
+	}
+}
+
+func (m *model) sessionDead(id SessionID, blameless bool) {
+	s := m.sessions[id]
+	if s == nil {
+		return
+	}
+	m.abort(s)
+	delete(m.sessions, id)
+	was := false
+	for _, con := range slices.Clone(m.consumers) {
+		if con.session == id {
+			was = was || !con.getter && !con.cancelled
+			m.end(con, blameless)
+		}
+	}
+	m.unused(was)
 }
 
 func (m *model) attach(c *Command, con *modelConsumer, s *modelSession) {
@@ -235,7 +268,7 @@ func (m *model) attach(c *Command, con *modelConsumer, s *modelSession) {
 	}
 	con = &modelConsumer{
 		id: c.Consumer, session: c.Session, prefetch: uint64(c.Prefetch), credit: uint64(c.Credit),
-		noAck: c.NoAck, exclusive: c.Exclusive, wake: c.Wake, getter: c.Getter,
+		noAck: c.NoAck, exclusive: c.Exclusive, wake: c.Wake, getter: c.Getter, outer: c.Outer,
 	}
 	m.consumers = append(m.consumers, con)
 	if con.getter {
@@ -246,7 +279,14 @@ func (m *model) attach(c *Command, con *modelConsumer, s *modelSession) {
 
 func (m *model) credit(c *Command, con *modelConsumer) {
 	if con != nil && !con.getter {
-		con.credit = min(con.credit+uint64(c.Credit), uint64(Unlimited))
+		switch {
+		case c.Kind == Credit:
+			con.credit = min(con.credit+uint64(c.Credit), uint64(Unlimited))
+		case c.Credit == Unlimited:
+			con.credit = uint64(Unlimited)
+		default:
+			con.credit = min(max(c.Last, con.delivered)-con.delivered, uint64(Unlimited)-1)
+		}
 		con.woken = false
 		m.serve()
 	}
@@ -367,6 +407,7 @@ func (m *model) abort(s *modelSession) {
 			m.gone(n, Aborted)
 		}
 	}
+	s.uploads = map[uint64][]Number{}
 }
 
 func (m *model) release(x *modelMessage, reason Reason) {

@@ -122,6 +122,14 @@ func parseWord(c *Command, w string) bool {
 			c.Chunks = uint32(n)
 		case "upload":
 			c.Upload = n
+		case "node":
+			c.Node = n
+		case "incarnation":
+			c.Incarnation = n
+		case "outer":
+			c.Outer = n
+		case "to":
+			c.Last = n
 		default:
 			return false
 		}
@@ -187,6 +195,9 @@ func printEffect(e *Effect) string {
 		fmt.Fprintf(&s, ": %d", e.Count)
 	case EpochOpened:
 		fmt.Fprintf(&s, " s%d after %d", e.Session, e.Count)
+		if e.Reason != 0 {
+			fmt.Fprintf(&s, ": %v", e.Reason)
+		}
 	case Unused:
 	default:
 		fmt.Fprintf(&s, " c%d", e.Consumer)

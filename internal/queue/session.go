@@ -7,8 +7,11 @@ import (
 
 // session is what the queue knows of one node's incarnation.
 type session struct {
-	id      SessionID
-	suspect bool
+	id          SessionID
+	node        uint64 // whose it is; 0 = nobody's. No two sessions are of one node
+	incarnation uint64 // of the node
+	suspect     bool
+
 	epoch   uint64 // of its publishing half
 	lastSeq uint64 // of the last publish accepted in it
 	closed  uint64 // of the last publish accepted in the epoch before
@@ -29,14 +32,38 @@ func (m *Machine) session(id SessionID) *session {
 	return nil
 }
 
+// sessionOf returns the session of a node, or nil.
+func (m *Machine) sessionOf(node uint64) *session {
+	for _, s := range m.sessions {
+		if s.node == node {
+			return s
+		}
+	}
+	return nil
+}
+
 func (m *Machine) sessionOpen(c *Command, fx *Effects) {
+	node, incarnation := c.Node, c.Incarnation
+	if node == 0 {
+		incarnation = 0
+	} else if s := m.sessionOf(node); s != nil {
+		switch {
+		case s.incarnation > incarnation, s.incarnation == incarnation && s.id != c.Session:
+			return
+		case s.incarnation < incarnation:
+			m.endSession(s.id, true, fx)
+		}
+	}
 	i, ok := m.findSession(c.Session)
 	if !ok {
-		m.sessions = slices.Insert(m.sessions, i, &session{id: c.Session})
+		s := &session{id: c.Session, node: node, incarnation: incarnation}
+		m.sessions = slices.Insert(m.sessions, i, s)
 		return
 	}
-	m.suspend(m.sessions[i], false)
-	m.serve(fx)
+	if s := m.sessions[i]; node == 0 || node == s.node {
+		m.suspend(s, false)
+		m.serve(fx)
+	}
 }
 
 func (m *Machine) sessionSuspect(c *Command) {
@@ -59,8 +86,9 @@ func (m *Machine) suspend(s *session, on bool) {
 	}
 }
 
-func (m *Machine) sessionDead(c *Command, fx *Effects) {
-	i, ok := m.findSession(c.Session)
+// endSession removes a session, if it is there, and all that is its.
+func (m *Machine) endSession(id SessionID, blameless bool, fx *Effects) {
+	i, ok := m.findSession(id)
 	if !ok {
 		return
 	}
@@ -72,7 +100,7 @@ func (m *Machine) sessionDead(c *Command, fx *Effects) {
 		if con.session != s.id {
 			return false
 		}
-		left = m.leave(con, c.Blameless) || left
+		left = m.leave(con, blameless) || left
 		return true
 	})
 	if left {
@@ -96,10 +124,12 @@ func (m *Machine) epochOpen(c *Command, fx *Effects) {
 	e.Session = c.Session
 	s := m.session(c.Session)
 	if s == nil {
+		e.Reason = NoSession
 		return
 	}
 	if c.Epoch > s.epoch {
 		s.epoch, s.closed, s.lastSeq = c.Epoch, s.lastSeq, 0
+		m.abortUploads(s, fx)
 	}
 	e.Count = s.closed
 }
