@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -40,15 +39,11 @@ const (
 func appendRaft(dst []byte, g seglog.GroupID, m *pb.Message, payload func(*pb.Entry) *payload) []byte {
 	dst = append(dst, wireVersion, msgRaft)
 	dst = bytecodec.AppendUint(dst, uint64(g))
-	context, entries := m.GetContext(), m.GetEntries()
-	if isRead(m.GetType()) { // what looks like an entry is a number
-		context, entries = entries[0].GetData(), nil
-	}
 	var flags byte
 	if m.GetReject() {
 		flags |= flagReject
 	}
-	if len(context) > 0 {
+	if len(m.GetContext()) > 0 {
 		flags |= flagContext
 	}
 	dst = append(dst, byte(m.GetType()), flags)
@@ -56,10 +51,10 @@ func appendRaft(dst []byte, g seglog.GroupID, m *pb.Message, payload func(*pb.En
 		dst = bytecodec.AppendUint(dst, v)
 	}
 	if flags&flagContext != 0 {
-		dst = bytecodec.AppendBytes(dst, context)
+		dst = bytecodec.AppendBytes(dst, m.GetContext())
 	}
-	dst = bytecodec.AppendUint(dst, uint64(len(entries)))
-	for _, e := range entries {
+	dst = bytecodec.AppendUint(dst, uint64(len(m.GetEntries())))
+	for _, e := range m.GetEntries() {
 		dst = appendEntry(dst, e, payload)
 	}
 	return dst
@@ -143,25 +138,18 @@ func (d *decoder) raft() (incoming, error) {
 	if err := d.End(); err != nil {
 		return incoming{}, err
 	}
-	if !fits(m) {
+	if !fromNetwork(m.GetType()) || m.GetFrom() == 0 || m.GetTo() == 0 || m.GetTerm() == 0 {
 		return incoming{}, fmt.Errorf("a message %v of term %d from member %d to %d", m.GetType(), m.GetTerm(), m.GetFrom(), m.GetTo())
-	}
-	if isRead(m.GetType()) {
-		m.Entries, m.Context, in.payloads = []*pb.Entry{{Data: m.GetContext()}}, nil, nil
 	}
 	return in, nil
 }
 
-// fits says whether another node may send such a message as a msgRaft: raft takes for granted what it looks like.
-func fits(m *pb.Message) bool {
-	if m.GetFrom() == 0 || m.GetTo() == 0 || (m.GetTerm() == 0) != (m.GetType() == pb.MsgReadIndex) {
-		return false
-	}
-	switch m.GetType() {
-	case pb.MsgApp, pb.MsgAppResp, pb.MsgVote, pb.MsgVoteResp, pb.MsgPreVote, pb.MsgPreVoteResp, pb.MsgTimeoutNow:
+// fromNetwork says whether another node may send such a message as a msgRaft.
+func fromNetwork(t pb.MessageType) bool {
+	switch t {
+	case pb.MsgApp, pb.MsgAppResp, pb.MsgVote, pb.MsgVoteResp, pb.MsgPreVote, pb.MsgPreVoteResp,
+		pb.MsgHeartbeat, pb.MsgHeartbeatResp, pb.MsgTimeoutNow:
 		return true
-	case pb.MsgReadIndex, pb.MsgReadIndexResp:
-		return len(m.GetContext()) == 8 && len(m.GetEntries()) == 0
 	}
 	return false
 }
@@ -247,22 +235,6 @@ type beat struct {
 	group                  seglog.GroupID
 	answer                 bool
 	to, from, term, commit uint64
-	read                   uint64 // what raft adds to it for read barriers, and wants back; 0: nothing
-}
-
-// Flags of a beat.
-const (
-	beatAnswer = 1
-	beatRead   = 2
-)
-
-// beatOf is the beat a message is sent as. Raft's context for read barriers is a number of 8 bytes.
-func beatOf(g seglog.GroupID, m *pb.Message) beat {
-	b := beat{group: g, answer: m.GetType() == pb.MsgHeartbeatResp, to: m.GetTo(), from: m.GetFrom(), term: m.GetTerm(), commit: m.GetCommit()}
-	if c := m.GetContext(); len(c) == 8 {
-		b.read = binary.LittleEndian.Uint64(c)
-	}
-	return b
 }
 
 func appendBeats(dst []byte, beats []beat) []byte {
@@ -271,17 +243,11 @@ func appendBeats(dst []byte, beats []beat) []byte {
 	for _, b := range beats {
 		var flags byte
 		if b.answer {
-			flags |= beatAnswer
-		}
-		if b.read != 0 {
-			flags |= beatRead
+			flags = 1
 		}
 		dst = append(dst, flags)
 		for _, v := range [...]uint64{uint64(b.group), b.to, b.from, b.term, b.commit} {
 			dst = bytecodec.AppendUint(dst, v)
-		}
-		if b.read != 0 {
-			dst = bytecodec.AppendUint(dst, b.read)
 		}
 	}
 	return dst
@@ -292,13 +258,9 @@ func (d *decoder) beats(each func(incoming)) error {
 	n := d.Count(1)
 	all := make([]beat, 0, min(n, 4096))
 	for i := 0; i < n && !d.Bad(); i++ {
-		flags := d.Byte()
-		b := beat{answer: flags&beatAnswer != 0}
+		b := beat{answer: d.Byte() == 1}
 		b.group = seglog.GroupID(d.Uint())
 		b.to, b.from, b.term, b.commit = d.Uint(), d.Uint(), d.Uint(), d.Uint()
-		if flags&beatRead != 0 {
-			b.read = d.Uint()
-		}
 		all = append(all, b)
 	}
 	if err := d.End(); err != nil {
@@ -312,9 +274,6 @@ func (d *decoder) beats(each func(incoming)) error {
 		m := &pb.Message{Type: pb.MsgHeartbeat.Enum(), To: &b.to, From: &b.from, Term: &b.term, Commit: &b.commit}
 		if b.answer {
 			m.Type = pb.MsgHeartbeatResp.Enum()
-		}
-		if b.read != 0 {
-			m.Context = binary.LittleEndian.AppendUint64(nil, b.read)
 		}
 		each(incoming{group: b.group, msg: m, size: 16})
 	}
