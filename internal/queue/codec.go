@@ -37,6 +37,9 @@ const (
 	fieldPrefetch
 	fieldPriority // zigzag
 	fieldEpoch
+	fieldNode
+	fieldIncarnation
+	fieldOuter
 
 	fieldsAll = 1<<iota - 1
 )
@@ -76,6 +79,9 @@ func appendCommand(dst []byte, c *Command) []byte {
 			mask |= 1 << i
 		}
 	}
+	if c.Node|c.Incarnation|c.Outer != 0 {
+		mask |= maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter)
+	}
 	dst = append(dst, byte(c.Kind))
 	dst = bytecodec.AppendUint(dst, mask)
 	for _, f := range fields {
@@ -83,8 +89,17 @@ func appendCommand(dst []byte, c *Command) []byte {
 			dst = bytecodec.AppendUint(dst, f)
 		}
 	}
+	if mask >= fieldNode { // few commands have these
+		for _, f := range [...]uint64{c.Node, c.Incarnation, c.Outer} {
+			if f != 0 {
+				dst = bytecodec.AppendUint(dst, f)
+			}
+		}
+	}
 	return dst
 }
+
+func maskIf(field, mask uint64) uint64 { return bit(field != 0, mask) }
 
 // DecodeCommands appends the commands that src holds to dst. It does not keep
 // src. It takes at most 60 times the memory of src.
@@ -92,7 +107,7 @@ func DecodeCommands(dst []Command, src []byte) ([]Command, error) {
 	if len(src) == 0 || src[0] != commandVersion {
 		return dst, ErrFormat
 	}
-	d := decoder{bytecodec.Over(src[1:])}
+	d := decoder{Cursor: bytecodec.Over(src[1:])}
 	for len(d.Rest) > 0 {
 		dst = append(dst, Command{})
 		d.command(&dst[len(dst)-1])
@@ -159,8 +174,24 @@ func (d *decoder) command(c *Command) {
 	if mask&fieldEpoch != 0 {
 		c.Epoch = d.Uint()
 	}
+	if mask >= fieldNode {
+		d.rare(c, mask)
+	}
 	if c.Kind == Enqueue && (c.Count == 0 || c.Chunks > 0 && c.Count != 1) || c.Kind == Chunk && c.Count == 0 {
 		d.Fail()
+	}
+}
+
+// rare reads the fields that most commands have not.
+func (d *decoder) rare(c *Command, mask uint64) {
+	if mask&fieldNode != 0 {
+		c.Node = d.Uint()
+	}
+	if mask&fieldIncarnation != 0 {
+		c.Incarnation = d.Uint()
+	}
+	if mask&fieldOuter != 0 {
+		c.Outer = d.Uint()
 	}
 }
 
@@ -188,4 +219,7 @@ func zigzag(n int32) uint64 { return uint64(uint32(n<<1) ^ uint32(n>>31)) }
 func unzigzag(u uint64) int32 { return int32(uint32(u)>>1) ^ -int32(u&1) }
 
 // decoder reads numbers off the front of commands and snapshots.
-type decoder struct{ bytecodec.Cursor }
+type decoder struct {
+	bytecodec.Cursor
+	version byte // of a snapshot
+}

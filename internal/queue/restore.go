@@ -10,15 +10,17 @@ import (
 // and beyond it the machine could not go on.
 const maxCounter = MaxOrdinal / 2
 
-// Restore sets the machine to the state of a snapshot. On an error the machine
+// Restore sets the machine to the state of a snapshot of this version or an earlier
+// one. On an error the machine
 // must not be used. It believes nothing: a snapshot that is not the state of a
 // machine is refused with ErrFormat, and it takes at most 10 KiB of memory for
 // each byte of src (which is what densely packed checkouts come to).
 func (m *Machine) Restore(src []byte) error {
 	*m = Machine{}
-	if len(src) < 2 || src[0] != snapshotVersion || src[1] != sectionCore {
+	if len(src) < 2 || src[0] < 1 || src[0] > snapshotVersion || src[1] != sectionCore {
 		return ErrFormat
 	}
+	version := src[0]
 	src = src[1:]
 	for tag := byte(0); len(src) > 0; {
 		if len(src) < 5 || src[0] <= tag {
@@ -30,7 +32,7 @@ func (m *Machine) Restore(src []byte) error {
 		if uint64(n) > uint64(len(src)) || n == 0 {
 			return ErrFormat
 		}
-		d := decoder{bytecodec.Over(src[:n])}
+		d := decoder{bytecodec.Over(src[:n]), version}
 		src = src[n:]
 		for !d.Bad() && len(d.Rest) > 0 {
 			m.restore(tag, &d)
@@ -132,6 +134,9 @@ func (m *Machine) restoreSession(d *decoder) {
 		}
 		s.uploads = append(s.uploads, u)
 	}
+	if d.version > 1 {
+		s.node, s.incarnation = d.Uint(), d.Uint()
+	}
 	if k := len(m.sessions); k > 0 && m.sessions[k-1].id >= s.id {
 		d.Fail()
 	}
@@ -164,6 +169,9 @@ func (m *Machine) restoreConsumer(d *decoder) {
 	c.priority = unzigzag(d.UpTo(uint64(Unlimited)))
 	c.delivered = d.UpTo(maxCounter)
 	m.restoreHeld(d, c)
+	if d.version > 1 {
+		c.outer = d.Uint()
+	}
 	s := m.session(c.session)
 	if k := len(m.consumers); d.Bad() || s == nil || k > 0 && m.consumers[k-1].id >= c.id {
 		d.Fail()

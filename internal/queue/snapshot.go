@@ -17,7 +17,9 @@ import (
 // is always there. A later
 // feature gets a section, or fields at the end of a record under a new version;
 // a machine refuses what it does not know.
-const snapshotVersion = 1
+//
+// Version 1 has no nodes of sessions, and no outer ids of consumers: they are 0.
+const snapshotVersion = 2
 
 const (
 	// sectionCore: applied, time, flags (snapAutoDelete, snapHandedOut), chunks given out.
@@ -28,12 +30,13 @@ const (
 	// of the run before; length; history.
 	sectionReady = 3
 	// sectionSessions: for each session, by id: id, flags (snapSuspect), epoch, last sequence number in
-	// it and in the one before, number of uploads; each upload: key, number of ranges, ranges.
+	// it and in the one before, number of uploads; each upload: key, number of ranges, ranges;
+	// node, incarnation.
 	sectionSessions = 4
 	// sectionConsumers: for each consumer, by id: id, session, flags, credit, prefetch,
 	// priority, deliveries, number of checkout runs; each run: first id, less the last one
 	// before; first number, as the difference to the last one before; length; time, less
-	// the one before; history.
+	// the one before; history. Then its outer id.
 	sectionConsumers = 5
 	// sectionTurns: the consumers in line, in order.
 	sectionTurns = 6
@@ -174,6 +177,8 @@ func (e *encoder) session(s *session) {
 		e.uint(u.key)
 		e.ranges(u.chunks)
 	}
+	e.uint(s.node)
+	e.uint(s.incarnation)
 }
 
 func (e *encoder) ranges(rs []Numbers) {
@@ -205,6 +210,7 @@ func (e *encoder) consumer(c *consumer) {
 		e.attr(r.first.attr)
 		before = r
 	})
+	e.uint(c.outer)
 }
 
 func zigzag64(n int64) uint64   { return uint64(n<<1) ^ uint64(n>>63) }
