@@ -408,5 +408,12 @@ func (n *Node) Close(clean bool) error {
 	for _, g := range n.simple {
 		g.fail(ErrClosed)
 	}
+	for _, s := range n.shards {
+		for _, g := range n.groupsOf(s) {
+			if g.raft != nil {
+				g.raft.close()
+			}
+		}
+	}
 	return nil
 }

@@ -43,6 +43,7 @@ type raftGroup struct {
 	inbox   []incoming
 	inBytes int
 	asks    []func() // run on the worker
+	shut    bool     // there is no worker any more
 
 	rn    *raft.RawNode // nil before the start, and after the end
 	store store
@@ -68,6 +69,12 @@ type raftGroup struct {
 	entry    Entry   // that it packed
 	time     int64   // of the last entry applied
 	changes  []change
+	reads    barriers
+	forced   []func(error) // ForceSingle, to be done in the next turn
+	left     bool          // this member was removed
+	hand     func(error)   // hears what becomes of the transfer of the leadership
+	handTo   uint64
+	growing  []growing // learners that are to get a vote
 
 	campaign   int  // ticks until this member asks for an election; 0: it does not
 	counted    bool // in Node.Leading
@@ -79,7 +86,8 @@ type raftGroup struct {
 	installing *inTransfer    // all of it is here, and raft has been told
 	staged     []seglog.Range // items received that are not part of the state yet
 
-	keeping bool // the log was asked to keep some
+	keeping    bool   // the log was asked to keep some
+	snapshotAt uint64 // index of the newest snapshot written
 }
 
 // entryID names an entry, and with it what it carries: in raft two entries of the same
@@ -170,12 +178,33 @@ func (x *raftGroup) put(in incoming) bool {
 	return true
 }
 
-// ask has fn run on the worker.
+// ask has fn run on the worker, or here when there is none any more: then rn is nil.
 func (x *raftGroup) ask(fn func()) {
 	x.inMu.Lock()
+	if x.shut {
+		x.inMu.Unlock()
+		fn()
+		return
+	}
 	x.asks = append(x.asks, fn)
 	x.inMu.Unlock()
 	x.g.Wake()
+}
+
+// close answers whoever still waits. The worker has ended.
+func (x *raftGroup) close() {
+	x.rn = nil
+	x.inMu.Lock()
+	x.shut = true
+	asks := x.asks
+	x.asks = nil
+	x.inMu.Unlock()
+	for _, ask := range asks {
+		ask()
+	}
+	x.failChanges(ErrClosed)
+	x.failReads(ErrClosed)
+	x.handed(ErrClosed)
 }
 
 // start makes the raft node, from what was replayed or from nothing.
@@ -190,19 +219,26 @@ func (x *raftGroup) start(r *round, time int64) error {
 	default:
 		x.writeHardState(r, time)
 	}
-	rn, err := raft.NewRawNode(&raft.Config{
+	rn, err := x.newNode()
+	if err != nil {
+		return err
+	}
+	x.rn, x.term = rn, x.store.term
+	if x.checkLeft(); !x.left {
+		x.rankedCampaign()
+	}
+	return nil
+}
+
+// newNode makes a raft node from what the store has.
+func (x *raftGroup) newNode() (*raft.RawNode, error) {
+	return raft.NewRawNode(&raft.Config{
 		ID: x.self, Storage: &x.store, Applied: x.store.applied,
 		ElectionTick: electionTicks, HeartbeatTick: beatTicks, PreVote: true, CheckQuorum: true,
 		AsyncStorageWrites: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
 		MaxSizePerMsg: 64 * entryOverhead, MaxCommittedSizePerReady: applyAtOnce, MaxInflightMsgs: maxInflight,
 		Logger: raftLogger{x.g.shard.node.o.Logger.With("group", uint64(x.g.id))},
 	})
-	if err != nil {
-		return err
-	}
-	x.rn, x.term = rn, x.store.term
-	x.rankedCampaign()
-	return nil
 }
 
 // begin makes the first snapshot: the empty state with the members it begins with, at
@@ -234,6 +270,7 @@ func (x *raftGroup) writeSnapshot(r *round, time int64) {
 	r.addRecord(x.g, seglog.Record{
 		Kind: seglog.KindSnapshot, Term: x.store.appliedTerm, Index: x.store.applied, Time: time, Meta: meta,
 	})
+	x.snapshotAt = x.store.applied
 	x.g.sinceEntries, x.g.sinceBytes, x.g.snapshotSize = 0, 0, int64(len(meta))
 }
 
@@ -254,6 +291,8 @@ func (x *raftGroup) end() {
 	x.store.slots = nil
 	x.payloads, x.out = nil, nil
 	x.failChanges(ErrClosed)
+	x.failReads(ErrClosed)
+	x.handed(ErrClosed)
 	x.g.shard.leave(x)
 }
 

@@ -333,7 +333,7 @@ func (h *ledger) Apply(e *Entry) {
 		h.t.Fatalf("node %d applies an entry it did not pack", h.node)
 	}
 	h.run(e.Index, e.Term, ops)
-	h.judge.confirmed(ops)
+	h.judge.confirmed(e.Index, ops)
 }
 
 func (h *ledger) ApplyForeign(e *Entry, meta []byte, ids []seglog.Range, items [][]byte) {
@@ -453,6 +453,10 @@ type judge struct {
 	done     map[uint64]bool
 	last     uint64
 	installs int // states that came from other members
+
+	doneIndex uint64 // of the last entry that was confirmed
+	reads     int    // read barriers under way
+	read      int    // answered without an error
 }
 
 func newJudge(t testing.TB) *judge {
@@ -473,7 +477,8 @@ func (j *judge) applied(node int, index, term, hash uint64, ops []uint64) {
 	}
 }
 
-func (j *judge) confirmed(ops []uint64) {
+func (j *judge) confirmed(index uint64, ops []uint64) {
+	j.doneIndex = max(j.doneIndex, index)
 	for _, op := range ops {
 		j.done[op] = true
 	}

@@ -44,6 +44,8 @@ type member struct {
 	n    *Node
 	h    *ledger
 	up   bool
+
+	waiting int // read barriers
 }
 
 type link struct{ from, to uint64 }
@@ -129,6 +131,8 @@ func (m *member) start() {
 // crash ends a node; its disk keeps what was synced, and some of the rest.
 func (m *member) crash() {
 	m.up = false
+	m.c.judge.reads -= m.waiting
+	m.waiting = 0
 	m.disk = m.disk.crash(m.c.rng)
 	for _, other := range m.c.nodes {
 		m.c.breakLink(m.id, other.id)

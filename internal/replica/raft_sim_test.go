@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"holdfast/internal/seglog"
 )
@@ -49,7 +50,7 @@ func TestRaftSimulationRepeats(t *testing.T) {
 }
 
 // tally is what happened in a simulation.
-type tally struct{ Proposed, Confirmed, Leaders, Crashes, Cuts, Foreign, Messages, Entries, Changes, Installs int }
+type tally struct{ Proposed, Confirmed, Leaders, Crashes, Cuts, Foreign, Messages, Entries, Changes, Installs, Reads int }
 
 func (a *tally) add(b tally) {
 	a.Proposed += b.Proposed
@@ -62,6 +63,7 @@ func (a *tally) add(b tally) {
 	a.Entries += b.Entries
 	a.Changes += b.Changes
 	a.Installs += b.Installs
+	a.Reads += b.Reads
 }
 
 type sim struct {
@@ -108,7 +110,7 @@ func simulate(t *testing.T, seed uint64, on func(*cluster) disk) tally {
 	for _, m := range s.nodes {
 		s.Foreign += m.h.foreign
 	}
-	s.Installs = s.judge.installs
+	s.Installs, s.Reads = s.judge.installs, s.judge.read
 	return s.tally
 }
 
@@ -139,9 +141,13 @@ func (s *sim) happen(trouble int) {
 		} else if m.up {
 			s.propose(m)
 		}
-	case k < 880:
+	case k < 875:
 		if m.up {
 			m.n.ReadStep()
+		}
+	case k < 890:
+		if m.up {
+			s.barrier(m)
 		}
 	case k < 930:
 		s.clk.Advance(100 * 1e6)
@@ -182,6 +188,27 @@ func (s *sim) happen(trouble int) {
 			m.h.g.TransferLeader(uint64(1 + s.rng.IntN(len(s.nodes))))
 		}
 	}
+}
+
+// barrier has a member make sure that it knows all that was confirmed by now.
+func (s *sim) barrier(m *member) {
+	done, h := s.judge.doneIndex, m.h
+	s.judge.reads++
+	m.waiting++
+	wait := time.Duration(s.rng.IntN(5)) * time.Second
+	h.g.ReadIndex(wait, func(index uint64, err error) {
+		s.judge.reads--
+		m.waiting--
+		switch {
+		case m.h != h:
+			s.t.Fatalf("node %d: a read barrier is answered after a crash", m.id)
+		case err == nil:
+			s.judge.read++
+			if index < done || h.g.raft.store.applied < index {
+				s.t.Fatalf("node %d: read barrier at %d, but %d was confirmed when it was asked for, and %d is applied", m.id, index, done, h.g.raft.store.applied)
+			}
+		}
+	})
 }
 
 // storm is for elections: nodes crash and are there again at once, and believe that others
@@ -324,6 +351,9 @@ func (s *sim) heal() {
 		s.t.Fatalf("an operation is not carried out although all is well\n%v", s)
 	}
 	s.same()
+	if s.judge.reads != 0 {
+		s.t.Fatalf("%d read barriers are not answered", s.judge.reads)
+	}
 	for _, m := range s.nodes {
 		x := m.h.g.raft
 		if len(x.appends) > 0 || len(x.payloads) > 0 || len(x.out) > 0 {

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -39,11 +40,15 @@ const (
 func appendRaft(dst []byte, g seglog.GroupID, m *pb.Message, payload func(*pb.Entry) *payload) []byte {
 	dst = append(dst, wireVersion, msgRaft)
 	dst = bytecodec.AppendUint(dst, uint64(g))
+	context, entries := m.GetContext(), m.GetEntries()
+	if isRead(m.GetType()) { // what looks like an entry is a number
+		context, entries = entries[0].GetData(), nil
+	}
 	var flags byte
 	if m.GetReject() {
 		flags |= flagReject
 	}
-	if len(m.GetContext()) > 0 {
+	if len(context) > 0 {
 		flags |= flagContext
 	}
 	dst = append(dst, byte(m.GetType()), flags)
@@ -51,10 +56,10 @@ func appendRaft(dst []byte, g seglog.GroupID, m *pb.Message, payload func(*pb.En
 		dst = bytecodec.AppendUint(dst, v)
 	}
 	if flags&flagContext != 0 {
-		dst = bytecodec.AppendBytes(dst, m.GetContext())
+		dst = bytecodec.AppendBytes(dst, context)
 	}
-	dst = bytecodec.AppendUint(dst, uint64(len(m.GetEntries())))
-	for _, e := range m.GetEntries() {
+	dst = bytecodec.AppendUint(dst, uint64(len(entries)))
+	for _, e := range entries {
 		dst = appendEntry(dst, e, payload)
 	}
 	return dst
@@ -138,18 +143,25 @@ func (d *decoder) raft() (incoming, error) {
 	if err := d.End(); err != nil {
 		return incoming{}, err
 	}
-	if !fromNetwork(m.GetType()) || m.GetFrom() == 0 || m.GetTo() == 0 || m.GetTerm() == 0 {
+	if !fits(m) {
 		return incoming{}, fmt.Errorf("a message %v of term %d from member %d to %d", m.GetType(), m.GetTerm(), m.GetFrom(), m.GetTo())
+	}
+	if isRead(m.GetType()) {
+		m.Entries, m.Context, in.payloads = []*pb.Entry{{Data: m.GetContext()}}, nil, nil
 	}
 	return in, nil
 }
 
-// fromNetwork says whether another node may send such a message as a msgRaft.
-func fromNetwork(t pb.MessageType) bool {
-	switch t {
-	case pb.MsgApp, pb.MsgAppResp, pb.MsgVote, pb.MsgVoteResp, pb.MsgPreVote, pb.MsgPreVoteResp,
-		pb.MsgHeartbeat, pb.MsgHeartbeatResp, pb.MsgTimeoutNow:
+// fits says whether another node may send such a message as a msgRaft: raft takes for granted what it looks like.
+func fits(m *pb.Message) bool {
+	if m.GetFrom() == 0 || m.GetTo() == 0 || (m.GetTerm() == 0) != (m.GetType() == pb.MsgReadIndex) {
+		return false
+	}
+	switch m.GetType() {
+	case pb.MsgApp, pb.MsgAppResp, pb.MsgVote, pb.MsgVoteResp, pb.MsgPreVote, pb.MsgPreVoteResp, pb.MsgTimeoutNow:
 		return true
+	case pb.MsgReadIndex, pb.MsgReadIndexResp:
+		return len(m.GetContext()) == 8 && len(m.GetEntries()) == 0
 	}
 	return false
 }
@@ -235,6 +247,22 @@ type beat struct {
 	group                  seglog.GroupID
 	answer                 bool
 	to, from, term, commit uint64
+	read                   uint64 // what raft adds to it for read barriers, and wants back; 0: nothing
+}
+
+// Flags of a beat.
+const (
+	beatAnswer = 1
+	beatRead   = 2
+)
+
+// beatOf is the beat a message is sent as. Raft's context for read barriers is a number of 8 bytes.
+func beatOf(g seglog.GroupID, m *pb.Message) beat {
+	b := beat{group: g, answer: m.GetType() == pb.MsgHeartbeatResp, to: m.GetTo(), from: m.GetFrom(), term: m.GetTerm(), commit: m.GetCommit()}
+	if c := m.GetContext(); len(c) == 8 {
+		b.read = binary.LittleEndian.Uint64(c)
+	}
+	return b
 }
 
 func appendBeats(dst []byte, beats []beat) []byte {
@@ -243,11 +271,17 @@ func appendBeats(dst []byte, beats []beat) []byte {
 	for _, b := range beats {
 		var flags byte
 		if b.answer {
-			flags = 1
+			flags |= beatAnswer
+		}
+		if b.read != 0 {
+			flags |= beatRead
 		}
 		dst = append(dst, flags)
 		for _, v := range [...]uint64{uint64(b.group), b.to, b.from, b.term, b.commit} {
 			dst = bytecodec.AppendUint(dst, v)
+		}
+		if b.read != 0 {
+			dst = bytecodec.AppendUint(dst, b.read)
 		}
 	}
 	return dst
@@ -258,9 +292,13 @@ func (d *decoder) beats(each func(incoming)) error {
 	n := d.Count(1)
 	all := make([]beat, 0, min(n, 4096))
 	for i := 0; i < n && !d.Bad(); i++ {
-		b := beat{answer: d.Byte() == 1}
+		flags := d.Byte()
+		b := beat{answer: flags&beatAnswer != 0}
 		b.group = seglog.GroupID(d.Uint())
 		b.to, b.from, b.term, b.commit = d.Uint(), d.Uint(), d.Uint(), d.Uint()
+		if flags&beatRead != 0 {
+			b.read = d.Uint()
+		}
 		all = append(all, b)
 	}
 	if err := d.End(); err != nil {
@@ -274,6 +312,9 @@ func (d *decoder) beats(each func(incoming)) error {
 		m := &pb.Message{Type: pb.MsgHeartbeat.Enum(), To: &b.to, From: &b.from, Term: &b.term, Commit: &b.commit}
 		if b.answer {
 			m.Type = pb.MsgHeartbeatResp.Enum()
+		}
+		if b.read != 0 {
+			m.Context = binary.LittleEndian.AppendUint64(nil, b.read)
 		}
 		each(incoming{group: b.group, msg: m, size: 16})
 	}

@@ -69,7 +69,7 @@ type peerNews struct {
 
 // peerNews carries out what follows for a group.
 func (x *raftGroup) peerNews(p peerNews) {
-	if x.rn == nil || !p.down {
+	if x.rn == nil || x.left || !p.down {
 		return
 	}
 	for _, m := range x.list() {
@@ -129,7 +129,7 @@ func (x *raftGroup) rankedCampaign() {
 
 // tick lets time pass.
 func (x *raftGroup) tick(n int, now int64) {
-	if x.rn == nil {
+	if x.rn == nil || x.left {
 		return
 	}
 	if len(x.nodes) > 1 || x.state != raft.StateLeader { // who leads alone has nothing to wait for
@@ -151,6 +151,12 @@ func (x *raftGroup) tick(n int, now int64) {
 	}
 	if len(x.sending) > 0 {
 		x.tickTransfers(n)
+	}
+	if x.reads.any() {
+		x.tickReads(n, now)
+	}
+	if len(x.growing) > 0 {
+		x.grow()
 	}
 	if x.rn.HasReady() || x.handing && !x.isHanding() {
 		x.g.touch()
@@ -177,14 +183,47 @@ func (x *raftGroup) notLeader() error {
 // TransferLeader hands the leadership to a member, or, if to is 0, to the one that has
 // most of the log and is not away. Meanwhile nothing is packed. Nothing happens if this
 // member does not lead.
-func (g *Group) TransferLeader(to uint64) {
-	g.raft.ask(func() { g.raft.handOver(to) })
+func (g *Group) TransferLeader(to uint64) { g.TransferLeaderTo(to, nil) }
+
+// ErrNotHandedOver says that the leadership stayed where it was: the member to lead is away, has no vote or does not
+// belong to the group, or did not take over in time.
+var ErrNotHandedOver = errors.New("replica: the leadership was not handed over")
+
+// TransferLeaderTo is TransferLeader with an answer, which runs on the worker: nil when the member is known to lead; *NotLeaderError if
+// another one leads, now or before; ErrNotHandedOver; ErrClosed.
+func (g *Group) TransferLeaderTo(to uint64, done func(error)) {
+	if done == nil {
+		done = func(error) {}
+	}
+	x := g.raft
+	x.ask(func() {
+		switch {
+		case x.rn == nil:
+			done(ErrClosed)
+		case x.state != raft.StateLeader:
+			done(x.notLeader())
+		case to == x.self:
+			done(nil)
+		default:
+			x.handed(ErrNotHandedOver) // an earlier one
+			x.hand = done
+			if !x.handOver(to) {
+				x.handed(ErrNotHandedOver)
+			}
+		}
+	})
 }
 
-func (x *raftGroup) handOver(to uint64) {
-	if x.rn == nil || x.state != raft.StateLeader {
-		return
+// handed answers who waits for the leadership to be handed over.
+func (x *raftGroup) handed(err error) {
+	if done := x.hand; done != nil {
+		x.hand = nil
+		done(err)
 	}
+}
+
+// handOver begins to hand the leadership over. It reports whether it has begun.
+func (x *raftGroup) handOver(to uint64) bool {
 	if to == 0 {
 		var most uint64
 		x.rn.WithProgress(func(id uint64, typ raft.ProgressType, p tracker.Progress) {
@@ -196,17 +235,21 @@ func (x *raftGroup) handOver(to uint64) {
 			}
 		})
 	}
-	if to == 0 || to == x.self {
-		return
+	if !slices.Contains(x.conf.Voters, to) || x.g.shard.node.isDown(x.nodes[to]) {
+		return false
 	}
-	x.handing = true
+	x.handing, x.handTo = true, to
 	x.rn.TransferLeader(to)
+	return true
 }
 
 // isHanding says whether the leadership is still being handed over. Raft gives up after a while.
 func (x *raftGroup) isHanding() bool {
 	if x.handing {
 		x.handing = x.state == raft.StateLeader && x.rn.BasicStatus().LeadTransferee != 0
+		if !x.handing && x.state == raft.StateLeader {
+			x.handed(ErrNotHandedOver)
+		}
 	}
 	return x.handing
 }

@@ -29,6 +29,7 @@ func (x *raftGroup) replay(rec seglog.Replayed) error {
 		x.store.reset(rec.Index, rec.Term, x.conf, func(*slot) {})
 		x.promised(rec.Term, 0)
 		x.g.index, x.g.term, x.g.snapshotSize = rec.Index, rec.Term, int64(len(rec.Meta))
+		x.snapshotAt = rec.Index
 		x.g.sinceEntries, x.g.sinceBytes = 0, 0
 	case seglog.KindHardState:
 		h, err := parseHardState(rec.Meta)

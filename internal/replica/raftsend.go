@@ -55,10 +55,8 @@ func (x *raftGroup) send(s *Shard, m *pb.Message) {
 	}
 	switch m.GetType() {
 	case pb.MsgHeartbeat, pb.MsgHeartbeatResp:
-		if len(m.GetContext()) == 0 {
-			s.beat(node, beat{x.g.id, m.GetType() == pb.MsgHeartbeatResp, m.GetTo(), m.GetFrom(), m.GetTerm(), m.GetCommit()})
-			return
-		}
+		s.beat(node, beatOf(x.g.id, m))
+		return
 	case pb.MsgApp:
 		p := x.peer(m.GetTo())
 		if len(p.parked) > 0 {

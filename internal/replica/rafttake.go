@@ -170,6 +170,7 @@ func (x *raftGroup) install(s *Shard, r *round, snap *pb.Snapshot) (then func())
 	if len(gone) > 0 {
 		s.node.raftLog.Release(x.g.id, t.index, gone)
 	}
+	x.snapshotAt = t.index
 	x.g.sinceEntries, x.g.sinceBytes, x.g.snapshotSize = 0, 0, int64(len(rec.Meta))
 	s.node.tailBytes.Add(-x.keptTail)
 	x.staged, x.receiving, x.installing, x.keptTail = nil, nil, nil, 0

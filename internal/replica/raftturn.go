@@ -37,7 +37,18 @@ func (x *raftGroup) turn(s *Shard, r *round) {
 			return
 		}
 	}
+	if x.left {
+		x.discardInbox()
+		return
+	}
 	x.takeInbox(s, r)
+	if g.dropped { // by an answer
+		g.Wake()
+		return
+	}
+	if len(x.forced) > 0 {
+		x.forceSingle(s, r)
+	}
 	for n := 0; ; n++ {
 		if x.rn.HasReady() {
 			if n == atOnce {
@@ -53,7 +64,8 @@ func (x *raftGroup) turn(s *Shard, r *round) {
 		}
 		clear(x.payloads)
 		x.afterTransfer()
-		if !x.proposeChange() && !x.packNext(s, r) {
+		x.freeReads()
+		if !x.proposeChange() && !x.packNext(s, r) && !x.askReads() {
 			break
 		}
 	}
@@ -112,6 +124,12 @@ func (x *raftGroup) receive(s *Shard, r *round, in *incoming) {
 			x.payloads[entryID{e.GetIndex(), e.GetTerm()}] = p
 		}
 	}
+	if in.msg.GetType() == pb.MsgReadIndex && !x.answersReads() {
+		return // it asks again
+	}
+	if x.stranger(in.msg) {
+		return
+	}
 	// Errors say that the message is of no use, for instance from a member that was removed.
 	_ = x.rn.Step(in.msg)
 }
@@ -125,6 +143,7 @@ func (x *raftGroup) ready(s *Shard, r *round, rd raft.Ready) {
 		x.term = rd.HardState.GetTerm()
 	}
 	x.checkRole()
+	x.readAnswers(rd.ReadStates)
 	var apply *pb.Message
 	for _, m := range rd.Messages {
 		switch m.GetTo() {
@@ -158,6 +177,13 @@ func (x *raftGroup) checkRole() {
 	}
 	if now := (role{x.term, x.leaderNode(), x.serving}); now != x.told {
 		x.told = now
+		x.againReads()
+		if x.lead != 0 && x.lead != x.self {
+			if x.lead == x.handTo {
+				x.handed(nil)
+			}
+			x.handed(x.notLeader())
+		}
 		if x.state != raft.StateLeader {
 			x.dropTransfers()
 		}
