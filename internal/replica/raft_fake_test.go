@@ -284,6 +284,7 @@ type ledger struct {
 	failed  error
 	roles   []string
 	foreign int
+	removed int     // how often it was told that its member was removed
 	log     RaftLog // nil while replaying
 }
 
@@ -393,7 +394,7 @@ func (h *ledger) Restore(b []byte) error {
 	if h.log != nil {
 		h.judge.installs++
 	}
-	*h = ledger{t: h.t, judge: h.judge, node: h.node, g: h.g, has: map[uint64]bool{}, next: 1, first: 1, roles: h.roles, foreign: h.foreign, log: h.log}
+	*h = ledger{t: h.t, judge: h.judge, node: h.node, g: h.g, has: map[uint64]bool{}, next: 1, first: 1, roles: h.roles, foreign: h.foreign, removed: h.removed, log: h.log}
 	for _, op := range ops {
 		h.has[op] = true
 		h.ops = append(h.ops, op)
@@ -434,6 +435,16 @@ func (h *ledger) Abandoned() {
 	h.packed = nil
 }
 
+// Removed implements RemovedHost.
+func (h *ledger) Removed() {
+	if h.removed++; h.removed > 1 {
+		h.t.Fatalf("node %d is told twice that it was removed", h.node)
+	}
+	if stays := h.judge.stays; stays != nil && stays(uint64(h.node)) {
+		h.t.Fatalf("node %d is told that it was removed, and was not", h.node)
+	}
+}
+
 func (h *ledger) Role(term, leader uint64, serving bool) {
 	h.term, h.leader, h.serving = term, leader, serving
 	h.roles = append(h.roles, fmt.Sprintf("%d/%d/%v", term, leader, serving))
@@ -454,9 +465,10 @@ type judge struct {
 	last     uint64
 	installs int // states that came from other members
 
-	doneIndex uint64 // of the last entry that was confirmed
-	reads     int    // read barriers under way
-	read      int    // answered without an error
+	doneIndex uint64                   // of the last entry that was confirmed
+	stays     func(member uint64) bool // who was certainly not removed; or nil
+	reads     int                      // read barriers under way
+	read      int                      // answered without an error
 }
 
 func newJudge(t testing.TB) *judge {

@@ -89,6 +89,7 @@ func simulate(t *testing.T, seed uint64, on func(*cluster) disk) tally {
 		o.KeepTail = 1
 	}
 	s := &sim{cluster: newClusterOn(t, seed, n, voters, o, on), changes: n > voters}
+	s.judge.stays = func(member uint64) bool { return !s.removed[member] }
 	for _, m := range s.nodes[voters:] {
 		m.start()
 	}
