@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,6 +17,8 @@ import (
 //	        what it needs: cN a consumer, sN a session (1 if not said), xN a count, N or N-M ids or numbers,
 //	        L/N a number in lane L, name=N, and words for flags and settlements
 //	state   the whole state
+//	who     the sessions, and their consumers, as a new leader is told
+//	again   each line cN or cN above=N: what Redeliver gives; nothing changes by it
 //	restart snapshot, restore, go on
 //
 // Entry N is at time N seconds.
@@ -46,6 +49,25 @@ func TestScripts(t *testing.T) {
 				}
 			case "state":
 				printState(&out, m)
+			case "who":
+				printWho(&out, m)
+			case "again":
+				before := m.AppendSnapshot(nil)
+				for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+					fmt.Fprintf(&out, "%s\n", line)
+					var c, above uint64
+					if _, err := fmt.Sscanf(line+" above=0", "c%d above=%d", &c, &above); err != nil {
+						t.Fatalf("%s: %v", line, err)
+					}
+					fx := &Effects{}
+					m.Redeliver(ConsumerID(c), above, fx)
+					for i := range fx.List {
+						fmt.Fprintf(&out, "    %s\n", printEffect(&fx.List[i]))
+					}
+				}
+				if !bytes.Equal(before, m.AppendSnapshot(nil)) {
+					t.Fatal("the state has changed")
+				}
 			case "restart":
 				m = restored(t, m)
 			default:
@@ -206,6 +228,36 @@ func printEffect(e *Effect) string {
 }
 
 func ids(first, last uint64) string { return Numbers{Number(first), Number(last)}.String() }
+
+func printWho(out *strings.Builder, m *Machine) {
+	m.Sessions(func(s SessionInfo) {
+		fmt.Fprintf(out, "s%d", s.ID)
+		if s.Node != 0 {
+			fmt.Fprintf(out, " of node %d, incarnation %d", s.Node, s.Incarnation)
+		}
+		if s.Suspect {
+			out.WriteString(", suspect")
+		}
+		if s.Epoch > 0 {
+			fmt.Fprintf(out, ", epoch %d", s.Epoch)
+		}
+		if s.Epoch > 0 || s.Last > 0 {
+			fmt.Fprintf(out, ", last %d, closed %d", s.Last, s.Closed)
+		}
+		fmt.Fprintln(out)
+		m.ConsumersOf(s.ID, func(c ConsumerRef) {
+			fmt.Fprintf(out, "    c%d", c.ID)
+			if c.Getter {
+				out.WriteString(" getter")
+			}
+			if c.Cancelled {
+				out.WriteString(" cancelled")
+			}
+			fmt.Fprintf(out, " is its %d, %d delivered, %d held\n", c.Outer, c.Delivered, c.Held)
+		})
+	})
+	fmt.Fprintf(out, "last consumer c%d\n", m.LastConsumer())
+}
 
 func printState(out *strings.Builder, m *Machine) {
 	x := m.Explain()
