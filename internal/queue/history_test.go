@@ -231,7 +231,8 @@ func compare(t *testing.T, m *Machine, mod *model, e *Entry) {
 	if t.Failed() {
 		return
 	}
-	compareSessions(t, m, mod)
+	mod.remember(fx)
+	compareResume(t, m, mod)
 	held := len(mod.messages) - len(mod.ready())
 	x := m.Explain()
 	if int(m.Ready()) != len(mod.ready()) || int(m.Unacked()) != held || x.Ready != m.Ready() || x.Unacked != m.Unacked() {
@@ -251,33 +252,6 @@ func compare(t *testing.T, m *Machine, mod *model, e *Entry) {
 	}
 	if len(x.Consumers) != len(mod.consumers) {
 		t.Errorf("%d consumers, want %d", len(x.Consumers), len(mod.consumers))
-	}
-}
-
-// compareSessions compares what a new leader asks: the sessions, their consumers, and what these hold.
-func compareSessions(t *testing.T, m *Machine, mod *model) {
-	t.Helper()
-	var got, want []string
-	m.Sessions(func(s SessionInfo) {
-		got = append(got, fmt.Sprintf("%+v", s))
-		m.ConsumersOf(s.ID, func(c ConsumerRef) { got = append(got, fmt.Sprintf("%+v", c)) })
-	})
-	last := ConsumerID(0)
-	for _, id := range sorted(mod.sessions) {
-		s := mod.sessions[id]
-		want = append(want, fmt.Sprintf("%+v", SessionInfo{id, s.node, s.incarnation, s.suspect, s.epoch, s.lastSeq, s.closed}))
-		for _, c := range mod.consumers {
-			last = max(last, c.id)
-			if c.session == id {
-				want = append(want, fmt.Sprintf("%+v", ConsumerRef{c.id, c.outer, c.getter, c.cancelled, c.delivered, uint64(mod.count(c))}))
-			}
-		}
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("sessions\n%q\nwant\n%q", got, want)
-	}
-	if m.LastConsumer() != last {
-		t.Errorf("last consumer %d, want %d", m.LastConsumer(), last)
 	}
 }
 

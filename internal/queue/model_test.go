@@ -19,8 +19,9 @@ type model struct {
 	autoDelete bool
 	handedOut  bool
 
-	events   []string // what happened in the entry, in order
-	released []string // and what was released
+	events   []string           // what happened in the entry, in order
+	released []string           // and what was released
+	sent     map[sentKey]Effect // what the machine has sent, by delivery
 }
 
 type modelMessage struct {
@@ -54,7 +55,7 @@ type modelSession struct {
 }
 
 func newModel() *model {
-	return &model{sessions: map[SessionID]*modelSession{}, given: map[uint8]uint64{}, getters: map[ConsumerID]bool{}}
+	return &model{sessions: map[SessionID]*modelSession{}, given: map[uint8]uint64{}, getters: map[ConsumerID]bool{}, sent: map[sentKey]Effect{}}
 }
 
 func (m *model) event(format string, args ...any) {
