@@ -3,7 +3,6 @@ package bytecodec
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"math"
 	"reflect"
 	"testing"
@@ -114,17 +113,6 @@ func TestBadFields(t *testing.T) {
 				t.Errorf("%s after a bad %s: %v", name, c.read, v)
 			}
 		}
-	}
-}
-
-// The first error stays.
-func TestTheFirstErrorStays(t *testing.T) {
-	mine := errors.New("mine")
-	c := Over([]byte("rest"))
-	c.FailWith(mine)
-	c.Fail()
-	if c.Err() != mine || c.End() != mine || len(c.Rest) != 0 {
-		t.Fatalf("%v, %v, %d bytes left", c.Err(), c.End(), len(c.Rest))
 	}
 }
 

@@ -18,35 +18,32 @@ var (
 type Cursor struct {
 	// Rest is what has not been read. It belongs to whoever made the cursor.
 	Rest []byte
-	err  error
+	bad  bool
 }
 
 // Over returns a cursor over b, which it borrows.
 func Over(b []byte) Cursor { return Cursor{Rest: b} }
 
-// Fail makes the cursor fail with ErrShort, if it has not failed before.
-func (c *Cursor) Fail() { c.FailWith(ErrShort) }
-
-// FailWith makes the cursor fail with err, if it has not failed before.
-func (c *Cursor) FailWith(err error) {
-	if c.err == nil {
-		c.err = err
-	}
-	c.Rest = nil
-}
-
-// Err returns the first thing that went wrong, or nil.
-func (c *Cursor) Err() error { return c.err }
+// Fail makes the cursor fail.
+func (c *Cursor) Fail() { c.Rest, c.bad = nil, true }
 
 // Bad reports whether something went wrong.
-func (c *Cursor) Bad() bool { return c.err != nil }
+func (c *Cursor) Bad() bool { return c.bad }
+
+// Err returns ErrShort if something went wrong.
+func (c *Cursor) Err() error {
+	if c.bad {
+		return ErrShort
+	}
+	return nil
+}
 
 // End returns what went wrong, bytes that are left over included: ErrLong.
 func (c *Cursor) End() error {
-	if c.err == nil && len(c.Rest) > 0 {
+	if len(c.Rest) > 0 {
 		return ErrLong
 	}
-	return c.err
+	return c.Err()
 }
 
 // Byte reads a byte.
@@ -79,20 +76,21 @@ func (c *Cursor) Flags(list ...*bool) {
 
 // Uint reads a uvarint.
 func (c *Cursor) Uint() uint64 {
-	if b := c.Rest; len(b) > 0 && b[0] < 0x80 {
+	b := c.Rest
+	if len(b) > 0 && b[0] < 0x80 {
 		c.Rest = b[1:]
 		return uint64(b[0])
 	}
-	return c.longUint()
-}
-
-func (c *Cursor) longUint() uint64 {
-	v, n := binary.Uvarint(c.Rest)
+	if len(b) > 1 && b[1] < 0x80 {
+		c.Rest = b[2:]
+		return uint64(b[0]&0x7f) | uint64(b[1])<<7
+	}
+	v, n := binary.Uvarint(b)
 	if n <= 0 {
 		c.Fail()
 		return 0
 	}
-	c.Rest = c.Rest[n:]
+	c.Rest = b[n:]
 	return v
 }
 

@@ -177,7 +177,7 @@ func (d *decoder) entry(index uint64) (*pb.Entry, *payload) {
 	case entryNormal:
 		p = d.payload()
 	default:
-		d.FailWith(fmt.Errorf("entry of unknown kind %d", s.kind))
+		d.Fail()
 	}
 	return s.entry(index), p
 }
