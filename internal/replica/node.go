@@ -318,20 +318,38 @@ func (n *Node) Prepare() {
 				continue
 			}
 			if g.index > 0 || g.raft != nil {
-				var ok bool
-				if live, ok = g.host.Live(live[:0]); ok {
-					if g.raft != nil {
-						live = g.raft.live(live)
-					}
-					if missing := n.o.Log.SetLive(g.id, live); missing > 0 && !g.raft.mayLack() {
-						n.fail(g, fmt.Errorf("group %d: %d of its items are not in the log", g.id, missing))
-						continue
-					}
+				var err error
+				if live, err = n.setLive(g, live); err != nil {
+					n.fail(g, err)
+					continue
 				}
 			}
 			if g.host.Recover(clean || g.raft != nil) || g.raft != nil {
 				g.Wake()
 			}
+		}
+	}
+}
+
+// setLive tells the log which items of a group live. live is memory to use.
+func (n *Node) setLive(g *Group, live []seglog.Range) ([]seglog.Range, error) {
+	for {
+		var ok bool
+		if live, ok = g.host.Live(live[:0]); !ok {
+			return live, nil
+		}
+		if g.raft != nil {
+			live = g.raft.live(live)
+		}
+		missing := n.o.Log.SetLive(g.id, live)
+		if missing == 0 {
+			return live, nil
+		}
+		if g.raft == nil || g.raft.store.applied == g.raft.store.last() {
+			return live, fmt.Errorf("group %d: %d of its items are not in the log", g.id, missing)
+		}
+		if err := g.raft.replayNext(); err != nil {
+			return live, err
 		}
 	}
 }

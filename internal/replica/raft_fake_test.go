@@ -21,10 +21,38 @@ type memLog struct {
 	syncs   int
 	keep    map[seglog.GroupID]uint64
 	live    map[seglog.GroupID][]seglog.Range // as SetLive said
+	groups  map[seglog.GroupID]*memGroup
 }
 
+// memGroup is the items of a group.
+type memGroup struct {
+	items   map[uint64][]byte // by id, as the newest record has them
+	tail    []*seglog.Record  // entries above the snapshot
+	last    uint64            // index of the last record
+	waiting []memRelease      // for a record to be stable
+}
+
+type memRelease struct {
+	index  uint64
+	ranges []seglog.Range
+}
+
+// kindReleased is a record of memLog's own: its items are gone.
+const kindReleased seglog.Kind = 99
+
 func newMemLog(t testing.TB) *memLog {
-	return &memLog{t: t, keep: map[seglog.GroupID]uint64{}, live: map[seglog.GroupID][]seglog.Range{}}
+	return &memLog{
+		t: t, keep: map[seglog.GroupID]uint64{}, live: map[seglog.GroupID][]seglog.Range{}, groups: map[seglog.GroupID]*memGroup{},
+	}
+}
+
+func (l *memLog) of(id seglog.GroupID) *memGroup {
+	g := l.groups[id]
+	if g == nil {
+		g = &memGroup{items: map[uint64][]byte{}}
+		l.groups[id] = g
+	}
+	return g
 }
 
 func (l *memLog) Append(b *seglog.Batch) { l.queued = append(l.queued, b) }
@@ -56,12 +84,111 @@ func (l *memLog) write(r *seglog.Record) {
 		c.Blocks = append(c.Blocks, n)
 	}
 	l.records = append(l.records, c)
+	l.of(c.Group).note(&c)
+	g := l.of(c.Group)
+	rest := g.waiting[:0]
+	for _, w := range g.waiting {
+		if w.index <= g.last {
+			l.letGo(c.Group, w.ranges)
+		} else {
+			rest = append(rest, w)
+		}
+	}
+	g.waiting = rest
 }
 
-// crash returns the log as a power cut leaves it: with some of the records that were on their way.
+// note is what a record means for the items.
+func (g *memGroup) note(r *seglog.Record) {
+	forget := func(blocks []seglog.Block) {
+		for _, b := range blocks {
+			for k := range b.Items {
+				delete(g.items, b.First+uint64(k))
+			}
+		}
+	}
+	switch r.Kind {
+	case kindReleased:
+		forget(r.Blocks)
+		return
+	case seglog.KindSnapshot:
+		g.tail = slices.DeleteFunc(g.tail, func(e *seglog.Record) bool { return e.Index <= r.Index })
+		g.last = max(g.last, r.Index)
+	case seglog.KindInstall, seglog.KindEntry:
+		for n := len(g.tail); n > 0 && (r.Kind == seglog.KindInstall && g.tail[n-1].Index > r.Index || r.Kind == seglog.KindEntry && g.tail[n-1].Index >= r.Index); n-- {
+			forget(g.tail[n-1].Blocks)
+			g.tail = g.tail[:n-1]
+		}
+		if r.Kind == seglog.KindEntry {
+			g.tail = append(g.tail, r)
+		} else {
+			g.tail = nil
+		}
+		g.last = r.Index
+	}
+	for _, b := range r.Blocks {
+		for k, it := range b.Items {
+			g.items[b.First+uint64(k)] = it
+		}
+	}
+}
+
+// letGo takes items out.
+func (l *memLog) letGo(id seglog.GroupID, ranges []seglog.Range) {
+	r := seglog.Record{Group: id, Kind: kindReleased}
+	for _, x := range ranges {
+		r.Blocks = append(r.Blocks, seglog.Block{First: x.First, Items: make([][]byte, x.Last-x.First+1)})
+	}
+	l.records = append(l.records, r)
+	l.of(id).note(&r)
+}
+
+// Release takes items out when the record at index is on disk. Each of them must be there, or on its way: none is
+// released twice.
+func (l *memLog) Release(id seglog.GroupID, index uint64, ranges []seglog.Range) {
+	g := l.of(id)
+	for _, r := range ranges {
+		for item := r.First; item <= r.Last; item++ {
+			if g.items[item] == nil && !l.onItsWay(id, item) {
+				l.t.Fatalf("group %d: item %d is released at %d, and is not there", id, item, index)
+			}
+			for _, w := range g.waiting {
+				if slices.ContainsFunc(w.ranges, func(o seglog.Range) bool { return o.First <= item && item <= o.Last }) {
+					l.t.Fatalf("group %d: item %d is released at %d, and at %d already", id, item, index, w.index)
+				}
+			}
+		}
+	}
+	if index <= g.last {
+		l.letGo(id, ranges)
+	} else {
+		g.waiting = append(g.waiting, memRelease{index, slices.Clone(ranges)})
+	}
+}
+
+// onItsWay says whether a batch that is not on disk brings an item.
+func (l *memLog) onItsWay(id seglog.GroupID, item uint64) bool {
+	for _, q := range l.queued {
+		for i := range q.Records {
+			if r := &q.Records[i]; r.Group == id && slices.ContainsFunc(r.Blocks, func(b seglog.Block) bool {
+				return b.First <= item && item < b.First+uint64(len(b.Items))
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// crash returns the log as a power cut leaves it: with some of the records that were on their way, and some of the items
+// that were released.
 func (l *memLog) crash(rng *rand.Rand) disk {
 	c := newMemLog(l.t)
-	c.records = slices.Clone(l.records)
+	for _, r := range l.records {
+		if r.Kind != kindReleased || rng.IntN(2) == 0 {
+			c.records = append(c.records, r)
+			c.of(r.Group).note(&r)
+		}
+	}
 	n := rng.IntN(8)
 	for _, b := range l.queued {
 		for i := range b.Records {
@@ -151,36 +278,7 @@ func (l *memLog) Start()      {}
 func (l *memLog) stop()       {}
 
 // items are the items of the group by id, as the newest record has them; those of replaced entries are gone.
-func (l *memLog) items(id seglog.GroupID) map[uint64][]byte {
-	out := map[uint64][]byte{}
-	var tail []*seglog.Record // above the snapshot
-	for i := range l.records {
-		if r := &l.records[i]; r.Group == id {
-			switch r.Kind {
-			case seglog.KindSnapshot:
-				tail = slices.DeleteFunc(tail, func(e *seglog.Record) bool { return e.Index <= r.Index })
-			case seglog.KindInstall, seglog.KindEntry:
-				for n := len(tail); n > 0 && (r.Kind == seglog.KindInstall || tail[n-1].Index >= r.Index); n-- {
-					for _, b := range tail[n-1].Blocks {
-						for k := range b.Items {
-							delete(out, b.First+uint64(k))
-						}
-					}
-					tail = tail[:n-1]
-				}
-				if r.Kind == seglog.KindEntry {
-					tail = append(tail, r)
-				}
-			}
-			for _, b := range r.Blocks {
-				for k, it := range b.Items {
-					out[b.First+uint64(k)] = it
-				}
-			}
-		}
-	}
-	return out
-}
+func (l *memLog) items(id seglog.GroupID) map[uint64][]byte { return l.of(id).items }
 
 func (l *memLog) SetLive(g seglog.GroupID, live []seglog.Range) (missing uint64) {
 	have := l.items(g)
@@ -195,12 +293,15 @@ func (l *memLog) SetLive(g seglog.GroupID, live []seglog.Range) (missing uint64)
 		}
 	}
 	l.live[g] = slices.Clone(live)
+	for id := range have {
+		if !overlaps(live, seglog.Range{First: id, Last: id}) {
+			delete(have, id)
+		}
+	}
 	return missing
 }
 
 func (l *memLog) KeepTail(g seglog.GroupID, index uint64) { l.keep[g] = index }
-
-func (l *memLog) Release(seglog.GroupID, uint64, []seglog.Range) {}
 
 // memPin is items that a transfer sends, a few at a time.
 type memPin struct {

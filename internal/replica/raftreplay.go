@@ -139,10 +139,12 @@ func (x *raftGroup) replayConf(data []byte) error {
 	return nil
 }
 
-// mayLack says whether items of the state may be missing without damage: entries that are
-// not applied yet, because nobody has said that they are committed, may have been applied before the
-// stop, and have let go of them. A member applies them anew before it serves.
-func (x *raftGroup) mayLack() bool { return x != nil && x.store.last() > x.store.applied }
+// replayNext applies the next entry although nobody has said that it is committed: items are missing that the state before
+// it needs, and only an entry that this member had applied, and that was therefore committed, has had them let go of.
+func (x *raftGroup) replayNext() error {
+	x.committed = x.store.applied + 1
+	return x.replayCommitted()
+}
 
 // live adds the items of entries that are not applied yet to those the state needs.
 func (x *raftGroup) live(dst []seglog.Range) []seglog.Range {

@@ -20,6 +20,10 @@ type inTransfer struct {
 	// held are items whose ids entries have that are not applied here and that the state
 	// will replace: they go to the log behind it.
 	held []seglog.Block
+
+	// What the state here had when applied entries were looked at last: more may come by the log meanwhile.
+	have    []seglog.Range
+	applied uint64
 }
 
 func (t *inTransfer) is(m *transferMsg) bool {
@@ -41,10 +45,17 @@ func (x *raftGroup) offered(m *transferMsg) {
 		x.answer(m, transferMsg{kind: msgGot, last: true})
 		return
 	}
-	x.receiving = &inTransfer{from: m.from, term: m.term, index: m.index, stateTerm: m.stateTerm, size: m.size}
-	have, _ := x.host.Live(nil)
-	have = mergeRanges(append(have, x.staged...))
+	t := &inTransfer{from: m.from, term: m.term, index: m.index, stateTerm: m.stateTerm, size: m.size}
+	x.receiving = t
+	x.lookAgain(t)
+	have := mergeRanges(slices.Concat(t.have, x.staged))
 	x.answer(m, transferMsg{kind: msgWant, have: have[:min(len(have), haveRanges)]})
+}
+
+// lookAgain finds out which items the state here has.
+func (x *raftGroup) lookAgain(t *inTransfer) {
+	have, _ := x.host.Live(nil)
+	t.have, t.applied = mergeRanges(have), x.store.applied
 }
 
 // takePart takes a part: of the state into memory, items into the log.
@@ -92,16 +103,22 @@ func (x *raftGroup) afterTransfer() {
 
 // stage writes items that belong to a state which is not here yet.
 func (x *raftGroup) stage(s *Shard, r *round, t *inTransfer, blocks []seglog.Block, then func()) {
+	if t.applied != x.store.applied {
+		x.lookAgain(t)
+	}
 	mine := x.unapplied()
 	rec := seglog.Record{Kind: seglog.KindItems, Term: max(x.store.term, 1), Index: x.store.last(), Time: s.time}
 	for _, b := range blocks {
-		ids := seglog.Range{First: b.First, Last: b.First + uint64(len(b.Items)) - 1}
-		if overlaps(mine, ids) {
-			t.held = append(t.held, b)
-			continue
+		for _, b := range without(b, t.have) {
+			rest := without(b, mine)
+			rec.Blocks = append(rec.Blocks, rest...)
+			var ids []seglog.Range
+			for _, r := range rest {
+				ids = append(ids, rangeOf(r))
+			}
+			x.staged = append(x.staged, ids...)
+			t.held = append(t.held, without(b, ids)...)
 		}
-		rec.Blocks = append(rec.Blocks, b)
-		x.staged = append(x.staged, ids)
 	}
 	x.staged = mergeRanges(x.staged)
 	if len(rec.Blocks) == 0 {

@@ -38,6 +38,8 @@ func (x *raftGroup) turn(s *Shard, r *round) {
 		}
 	}
 	if x.left {
+		clear(x.payloads)
+		x.out = nil
 		x.discardInbox()
 		return
 	}

@@ -56,3 +56,20 @@ func overlaps(rs []seglog.Range, r seglog.Range) bool {
 	i := sort.Search(len(rs), func(i int) bool { return rs[i].Last >= r.First })
 	return i < len(rs) && rs[i].First <= r.Last
 }
+
+// rangeOf is the ids of a block.
+func rangeOf(b seglog.Block) seglog.Range {
+	return seglog.Range{First: b.First, Last: b.First + uint64(len(b.Items)) - 1}
+}
+
+// without is what of a block is not in ranges, which are in order.
+func without(b seglog.Block, ranges []seglog.Range) (out []seglog.Block) {
+	whole := rangeOf(b)
+	if !overlaps(ranges, whole) {
+		return []seglog.Block{b}
+	}
+	for _, r := range subtractRanges([]seglog.Range{whole}, ranges) {
+		out = append(out, seglog.Block{First: r.First, Items: b.Items[r.First-b.First : r.Last-b.First+1]})
+	}
+	return out
+}

@@ -1,0 +1,100 @@
+package replica
+
+import (
+	"fmt"
+	"testing"
+
+	"holdfast/internal/seglog"
+)
+
+func TestBlocksWithout(t *testing.T) {
+	b := seglog.Block{First: 10, Items: [][]byte{{10}, {11}, {12}, {13}, {14}}}
+	for _, x := range []struct {
+		ranges []seglog.Range
+		want   string
+	}{
+		{nil, "[{10 [[10] [11] [12] [13] [14]]}]"},
+		{[]seglog.Range{{First: 1, Last: 9}, {First: 15, Last: 20}}, "[{10 [[10] [11] [12] [13] [14]]}]"},
+		{[]seglog.Range{{First: 1, Last: 10}, {First: 12, Last: 13}}, "[{11 [[11]]} {14 [[14]]}]"},
+		{[]seglog.Range{{First: 1, Last: 20}}, "[]"},
+	} {
+		want(t, fmt.Sprint("without ", x.ranges), fmt.Sprint(without(b, x.ranges)), x.want)
+	}
+}
+
+// Items of a state that have come by the log meanwhile are not written again: nobody would let go of them.
+func TestRaftStagesWhatIsNotThere(t *testing.T) {
+	c := newCluster(t, 60, 3, 3, Options{})
+	c.settle()
+	l := c.leader()
+	m := c.nodes[l.id%3]
+	x, s := m.h.g.raft, m.n.Shard(0)
+	tr := &inTransfer{from: l.id, term: x.term, index: 50}
+	x.receiving = tr
+	x.lookAgain(tr)
+	for range 6 {
+		c.propose(l)
+	}
+	c.settle()
+	r := s.emptyRound()
+	got := false
+	x.stage(s, r, tr, []seglog.Block{{First: 2, Items: [][]byte{{2}, {3}}}, {First: 5, Items: [][]byte{{5}, {6}, {7}, {8}}}}, func() { got = true })
+	want(t, "answered", got, false)
+	want(t, "records", fmt.Sprint(r.batch.Records[0].Blocks), "[{7 [[7] [8]]}]")
+	want(t, "staged", fmt.Sprint(x.staged), "[{7 8}]")
+}
+
+// A member that had applied more than it knows after a start, and let go of items by it, has what its state needs.
+func TestRaftRestartAfterItemsAreGone(t *testing.T) {
+	c := newCluster(t, 61, 3, 3, Options{})
+	c.settle()
+	l := c.leader()
+	for range 60 {
+		c.propose(l)
+		c.settle()
+	}
+	for _, m := range c.nodes {
+		m.crash()
+		log := m.disk.(*memLog)
+		g := log.of(c.group)
+		for id := range g.items { // none of them came back with the crash
+			if id <= 60-ledgerKeeps {
+				delete(g.items, id)
+			}
+		}
+		m.start()
+		want(t, fmt.Sprint("operations of node ", m.id), len(m.h.ops), 60)
+		c.readable(m)
+	}
+}
+
+// Who lacks an item although all entries are applied is damaged.
+func TestRaftRestartWithoutAnItem(t *testing.T) {
+	c := newCluster(t, 62, 1, 1, Options{})
+	c.settle()
+	m := c.nodes[0]
+	for range 9 {
+		c.propose(m)
+	}
+	c.settle()
+	m.crash()
+	delete(m.disk.(*memLog).of(c.group).items, 9)
+	failed := 0
+	o := Options{Log: m.disk.(*memLog), Reader: m.disk, Shards: 1, Clock: c.clk, NodeID: 1, Transport: m}
+	n := Open(o)
+	h := &failing{ledger: newLedger(t, newJudge(t), 1), failed: &failed}
+	h.judge.proposed = c.judge.proposed
+	h.g = n.NewRaftGroup(c.group, h, c.begin)
+	if err := n.Replay(func(seglog.GroupID) Host { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	n.Prepare()
+	want(t, "failed", failed, 1)
+}
+
+type failing struct {
+	*ledger
+	failed *int
+}
+
+func (f *failing) Failed(error) { *f.failed++ }
