@@ -18,4 +18,5 @@
 //	forming_serve.go  the other side: answering
 //	forming_wire.go   what they say to each other, as bytes
 //	driver.go         Driver: runs a Former
+//	caller.go         Caller: a single node is told which cluster to join
 package cluster

@@ -160,3 +160,40 @@ func Voters(v *catalog.View, live func(id uint64) bool) []uint64 {
 	slices.Sort(voters)
 	return voters
 }
+
+// NextVote says which node should get a vote in the catalog's group next, or give it back; 0: none. There are to be 1, 3
+// or 5 votes, as many as the nodes allow: an even number of them survives no more than one less. So learners get theirs
+// only when enough of them are ready, up and caught up, to come to the next odd number, and when nodes have left and one
+// vote is too many it is given back, first by a node that is down. self, who leads, keeps its own.
+func NextVote(v *catalog.View, voters []uint64, self uint64, live, ready func(id uint64) bool) (promote, demote uint64) {
+	candidates := Voters(v, live)
+	for n := range v.Nodes().All() {
+		if !slices.Contains(candidates, n.ID) {
+			candidates = append(candidates, n.ID)
+		}
+	}
+	candidates = slices.DeleteFunc(candidates, func(id uint64) bool { return slices.Contains(voters, id) || !ready(id) })
+	nodes := v.Nodes().Len()
+	if reach := voterCount(min(len(voters)+len(candidates), nodes)); len(voters) < reach {
+		return candidates[0], 0
+	}
+	if len(voters) <= voterCount(nodes) {
+		return 0, 0
+	}
+	var extra []uint64
+	for _, id := range voters {
+		if id != self {
+			extra = append(extra, id)
+		}
+	}
+	slices.SortStableFunc(extra, func(a, b uint64) int { return cmp.Compare(order(live, a), order(live, b)) })
+	return 0, extra[0]
+}
+
+// order puts nodes that are down first.
+func order(live func(uint64) bool, id uint64) int {
+	if live(id) {
+		return 1
+	}
+	return 0
+}

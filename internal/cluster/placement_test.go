@@ -205,3 +205,35 @@ func TestVoters(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// A vote is given when that makes an odd number, by nodes that are ready, and given back when nodes have left.
+func TestNextVote(t *testing.T) {
+	for name, c := range map[string]struct {
+		nodes           int
+		voters          []uint64
+		down, unready   []uint64
+		promote, demote uint64
+	}{
+		"alone":                      {nodes: 1, voters: []uint64{1}},
+		"a second only listens":      {nodes: 2, voters: []uint64{1}},
+		"three":                      {nodes: 3, voters: []uint64{1}, promote: 2},
+		"one of two is not ready":    {nodes: 3, voters: []uint64{1}, unready: []uint64{2}},
+		"on the way to three":        {nodes: 3, voters: []uint64{1, 2}, promote: 3},
+		"it waits there":             {nodes: 3, voters: []uint64{1, 2}, unready: []uint64{3}},
+		"a fourth only listens":      {nodes: 4, voters: []uint64{1, 2, 3}},
+		"a fourth that is ready":     {nodes: 4, voters: []uint64{1}, unready: []uint64{2}, promote: 3},
+		"two more make five":         {nodes: 5, voters: []uint64{1, 2, 3}, promote: 4},
+		"one more does not":          {nodes: 5, voters: []uint64{1, 2, 3}, unready: []uint64{5}},
+		"a sixth only listens":       {nodes: 6, voters: []uint64{1, 2, 3, 4, 5}},
+		"one of three has left":      {nodes: 2, voters: []uint64{1, 2}, demote: 2},
+		"one of five has left":       {nodes: 4, voters: []uint64{1, 2, 3, 4}, down: []uint64{3}, demote: 3},
+		"and the leader keeps its":   {nodes: 2, voters: []uint64{1, 2}, down: []uint64{1}, demote: 2},
+		"one that left is replaced":  {nodes: 4, voters: []uint64{1, 2}, promote: 3},
+		"a voter that is down stays": {nodes: 3, voters: []uint64{1, 2, 3}, down: []uint64{2}},
+	} {
+		promote, demote := NextVote(newBook(t, c.nodes).View(), c.voters, 1, except(c.down...), except(c.unready...))
+		if promote != c.promote || demote != c.demote {
+			t.Errorf("%s: promote %d, demote %d; want %d, %d", name, promote, demote, c.promote, c.demote)
+		}
+	}
+}
