@@ -101,7 +101,9 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}{"internal", "", err.Error()}
 	status := http.StatusInternalServerError
 	var known *broker.AdminError
-	if errors.As(err, &known) {
+	if word, is := appRefusal(err); is {
+		answer.Error, status = word, http.StatusConflict
+	} else if errors.As(err, &known) {
 		switch known.Kind {
 		case broker.NotFound:
 			answer.Error, status = "not_found", http.StatusNotFound

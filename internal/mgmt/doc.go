@@ -10,6 +10,7 @@
 // Map:
 //
 //	server.go    what a server is made of; opening and closing its doors
+//	door.go      the local socket of a process whose node may be stopped
 //	local.go     the routes of the local API
 //	route.go     a path taken apart, and the handler for it
 //	listing.go   the lists of what there is

@@ -66,6 +66,8 @@ type Options struct {
 	Metrics    http.Handler // the aggregated page
 	Objects    metrics.Objects
 	Logger     *slog.Logger
+	// Door is the local socket of the process, where that outlives the node; nil: the server opens one for itself.
+	Door *Door
 	// Lenient says that the HTTP addresses are defaults that nobody asked for: one that is taken is a warning.
 	Lenient bool
 }
@@ -88,11 +90,15 @@ func Start(o Options) (*Server, error) {
 }
 
 func (s *Server) open() error {
-	local, err := socket.Listen(s.options.Settings.DataDir)
-	if err != nil {
-		return err
+	if s.options.Door != nil {
+		s.options.Door.attach(s.localAPI())
+	} else {
+		local, err := socket.Listen(s.options.Settings.DataDir)
+		if err != nil {
+			return err
+		}
+		s.serve(local, s.localAPI())
 	}
-	s.serve(local, s.localAPI())
 	page := s.publicPages()
 	for _, address := range s.options.Settings.HTTPListeners() {
 		l, err := net.Listen("tcp", address)
@@ -134,6 +140,9 @@ const closeLimit = 2 * time.Second
 
 // Close stops listening, lets requests under way finish for a moment, and ends the rest.
 func (s *Server) Close() error {
+	if s.options.Door != nil {
+		s.options.Door.attach(nil)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
 	var err error

@@ -45,7 +45,7 @@ func path(segments ...string) string {
 
 // refusal is the body of an answer that is an error.
 type refusal struct {
-	Error  string `json:"error"`  // not_found, exists, invalid, refused, unavailable, internal
+	Error  string `json:"error"`  // not_found, exists, invalid, refused, unavailable, app_running, app_stopped, internal
 	Object string `json:"object"` // what was not found, where the node could tell
 	Reason string `json:"reason"`
 }
@@ -132,6 +132,8 @@ func exitCode(err error, noneCode int) error {
 		code = ExitData
 	case "unavailable":
 		code = ExitUnavailable
+	case "app_running", "app_stopped":
+		return failf(ExitUsage, "Error: %s", r.Reason)
 	}
 	return failf(code, "Error:\n%s", r.Reason)
 }

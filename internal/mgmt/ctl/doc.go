@@ -14,6 +14,8 @@
 //	terminal.go    a password that is typed is not shown (terminal_linux.go, terminal_darwin.go: the names of two calls)
 //	queues.go  queues and messages: declare, purge, delete, publish, get, explain, discard
 //	node.go    the node: status, ping, environment, closing connections
+//	cluster.go cluster_status
+//	app.go     the process of a node: stop_app, start_app, reset, join_cluster, forget_cluster_node
 //	format.go  table, pretty_table, csv and json
 //	value.go   a single value as text
 package ctl
