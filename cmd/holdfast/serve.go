@@ -50,10 +50,10 @@ func serveCommand(s ctl.Streams) *cobra.Command {
 func serve(ctx context.Context, settings *config.Settings, file string, log *slog.Logger, out io.Writer) error {
 	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
-	n, err := node.Start(node.Options{
+	life, err := node.Begin(node.Options{
 		Settings: settings, FS: vfs.OS(), Clock: clock.System(), Logger: log, Memory: node.DetectMemoryLimit(),
 		Version: version(), ConfigFile: file, LenientHTTP: settings.HTTPIsDefault(), Context: ctx,
-	})
+	}, func(n *node.Node) { greet(out, n) })
 	if err != nil && ctx.Err() != nil {
 		log.Info("stopped before the node was up", "reason", err)
 		return nil
@@ -68,14 +68,13 @@ func serve(ctx context.Context, settings *config.Settings, file string, log *slo
 		}
 		return fmt.Errorf("Error: the node does not start: %w%s", err, hint)
 	}
-	greet(out, n)
 	select {
 	case <-ctx.Done():
 		log.Info("stopping: a signal came")
-	case <-n.Done():
+	case <-life.Done():
 	}
 	cancel() // from here on a signal ends the process
-	if err := n.Stop(); err != nil {
+	if err := errors.Join(life.End(), life.Err()); err != nil {
 		return fmt.Errorf("Error: the node stopped: %w", err)
 	}
 	return nil

@@ -9,6 +9,16 @@
 //
 //	node.go      Options, Start: the order of coming up
 //	stop.go      Stop and fail-stop: the order of going down
+//	life.go      a process whose node is stopped, reset and started again
+//	reset.go     a data folder that is emptied
+//	join.go      a node that is told to join a cluster, or to leave it
+//	forget.go    another node that is taken out
+//	mesh.go      the node's part in its cluster: links, and who hears what comes over them
+//	watchmesh.go how the other nodes stand, and what the catalog's leader does for them
+//	belong.go    who is in the cluster, for a node that was away
+//	calls.go     what nodes ask each other outside their links
+//	forward.go   commands of the catalog on their way to its leader
+//	meshfacts.go what cluster_status shows
 //	identity.go  the data folder: its lock, who it belongs to, incarnations
 //	reconcile.go what the catalog says against what the log holds
 //	listen.go    listeners, TLS, certificates that change

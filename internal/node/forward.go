@@ -210,6 +210,13 @@ func (f *forwarder) lead(node uint64) {
 	f.again()
 }
 
+// leaderNow is the node that leads the catalog's group, as far as is known here; 0: none.
+func (f *forwarder) leaderNow() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.leader
+}
+
 // lost takes note that nothing that was sent to a node is known to have arrived.
 func (f *forwarder) lost(node uint64) {
 	f.mu.Lock()

@@ -40,6 +40,8 @@ type identity struct {
 	Node    uint64         `json:"node,string,omitempty"` // what the cluster knows it by
 	Starts  uint64         `json:"starts,omitempty"`
 	Cluster *cluster.State `json:"cluster,omitempty"`
+	// Peers are the nodes of the cluster as they were last known, to be found again by.
+	Peers []cluster.Node `json:"peers,omitempty"`
 }
 
 // number is what catalog and other nodes know the node by; never 0.
@@ -88,8 +90,12 @@ func lockData(fs vfs.FS, dir string) (io.Closer, error) {
 	return lock, nil
 }
 
-// openIdentity reads the folder's identity or, in a folder without data, makes one.
+// openIdentity reads the folder's identity or, in a folder without data, makes one. fresh says that nothing was logged in
+// it yet.
 func openIdentity(fs vfs.FS, dir string) (id identity, fresh bool, err error) {
+	if err := finishReset(fs, dir); err != nil {
+		return id, false, err
+	}
 	name := path.Join(dir, identityName)
 	data, err := readFile(fs, name)
 	switch {
@@ -101,7 +107,7 @@ func openIdentity(fs vfs.FS, dir string) (id identity, fresh bool, err error) {
 		if id.Format > formatVersion {
 			return id, false, fmt.Errorf("%s was written by a later version (format %d, this one knows %d)", dir, id.Format, formatVersion)
 		}
-		return id, false, nil
+		return id, !hasLog(fs, dir), nil
 	case !vfs.IsNotExist(err):
 		return id, false, fmt.Errorf("data folder %s: %w", dir, err)
 	}
@@ -111,9 +117,11 @@ func openIdentity(fs vfs.FS, dir string) (id identity, fresh bool, err error) {
 		return id, false, fmt.Errorf("data folder %s has a log but no %s; put it back, or write one with the line %s",
 			dir, identityName, `{"format":1,"id":"a name of your choice"}`)
 	}
-	id = identity{Format: formatAlone, ID: newNodeID()}
+	id = newIdentity()
 	return id, true, id.save(fs, dir)
 }
+
+func newIdentity() identity { return identity{Format: formatAlone, ID: newNodeID()} }
 
 func newNodeID() string {
 	var bits [10]byte

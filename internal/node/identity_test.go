@@ -17,7 +17,7 @@ func TestIdentity(t *testing.T) {
 	if err != nil || !fresh || first.ID == "" {
 		t.Fatal(first, fresh, err)
 	}
-	if again, fresh, err := openIdentity(disk, "d"); err != nil || fresh || again != first {
+	if again, fresh, err := openIdentity(disk, "d"); err != nil || !fresh || again.ID != first.ID {
 		t.Errorf("then %v, %v, %v", again, fresh, err)
 	}
 	rewrite := func(text string) {

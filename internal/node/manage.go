@@ -15,7 +15,7 @@ func (n *Node) manage(o Options) error {
 	server, err := mgmt.Start(mgmt.Options{
 		Broker: n.broker, Settings: n.settings, ConfigFile: o.ConfigFile, Lenient: o.LenientHTTP,
 		Facts: n.facts, Cluster: n.cluster, Metrics: registry.Handler(), Objects: n.objects(),
-		Logger: n.log.With("room", "mgmt"),
+		Logger: n.log.With("room", "mgmt"), Door: o.Door,
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,9 @@ type mesh struct {
 	driver  *cluster.Driver
 	state   cluster.State
 	forward *forwarder
+	belong  belonging
+	life    context.Context // ends when the links are about to be closed
+	end     context.CancelFunc
 
 	mu     sync.Mutex
 	events []event
@@ -51,6 +55,7 @@ type event struct {
 	node        uint64
 	incarnation uint64
 	why         error
+	result      *catalog.Result // of eventChanged: the command that did it, if it is known
 }
 
 type eventKind uint8
@@ -106,6 +111,8 @@ func (n *Node) joinMesh(ctx context.Context) error {
 		n: n, self: id.Node, name: self.Name, state: *id.Cluster, open: make(chan struct{}), wake: make(chan struct{}, 1), ending: make(chan struct{}),
 		stands: map[uint64]stand{}, full: map[uint64]bool{}, linked: map[uint64]bool{}, detector: cluster.NewDetector(), gone: map[uint64]catalog.Incarnation{},
 	}
+	m.life, m.end = context.WithCancel(context.Background())
+	m.belong = belonging{m: m, book: id.Peers}
 	m.forward = &forwarder{
 		self: m.self, session: id.Starts, wait: int64(s.DeclareTimeout), now: n.clock.Mono,
 		pending: map[uint64]*proposal{}, there: map[uint64]bool{}, propose: m.propose, send: m.send,
@@ -166,6 +173,8 @@ func (m *mesh) call(ctx context.Context, addr string, msg []byte) ([]byte, error
 
 // save writes what the node must remember of its cluster. The driver calls it with its lock held.
 func (m *mesh) save(s cluster.State) error {
+	m.belong.save.Lock()
+	defer m.belong.save.Unlock()
 	m.n.identity.Cluster = &s
 	return m.n.identity.save(m.n.fs, m.n.settings.DataDir)
 }
@@ -175,9 +184,14 @@ func (m *mesh) admit(ctx context.Context, node cluster.Node) error {
 	if !m.n.running.Load() || !m.n.catalog.View().Bootstrapped() {
 		return errors.New("the cluster is not ready yet")
 	}
-	voter := false
-	if was := m.n.catalog.View().Node(node.ID); was != nil {
+	v, voter := m.n.catalog.View(), false
+	if was := v.Node(node.ID); was != nil {
 		voter = was.Voter
+	}
+	if was := ghost(v, node); was != nil {
+		if _, err := m.n.ask(ctx, catalog.RemoveNode(was.ID)); err != nil {
+			return err
+		}
 	}
 	_, err := m.n.ask(ctx, catalog.AddNode(catalog.Node{ID: node.ID, Name: node.Name, Addr: node.Addr, Voter: voter}))
 	return err
@@ -310,8 +324,11 @@ func (m *mesh) Trust(node peer.NodeID) {
 }
 
 // Call implements peer.Handler: another node asks about the cluster.
-func (m *mesh) Call(_ peer.Hello, msg []byte) []byte {
-	return m.driver.Serve(context.Background(), msg)
+func (m *mesh) Call(from peer.Hello, msg []byte) []byte {
+	if len(msg) > 0 && msg[0] == clusterCall {
+		return m.answer(m.life, from, msg[1:])
+	}
+	return m.driver.Serve(m.life, msg)
 }
 
 func (m *mesh) happened(e event) {
@@ -363,7 +380,7 @@ func (m *mesh) applied(origin, session, seq uint64, r *catalog.Result) {
 		m.n.broker.Changed(r, m.forward.awaits(origin, session, seq))
 	}
 	if r != nil && (r.Node != nil || r.Incarnation != 0) {
-		m.happened(event{kind: eventChanged})
+		m.happened(event{kind: eventChanged, result: r})
 	}
 	m.forward.applied(origin, session, seq, r)
 }
@@ -377,7 +394,8 @@ func (m *mesh) restored() {
 	go m.n.broker.Sync()
 }
 
-// targets are the nodes to be linked to: those of the catalog, or, while it is empty, those the cluster was founded with.
+// targets are the nodes to be linked to: those of the catalog, or, while it does not have this one, all that were ever
+// heard of.
 func (m *mesh) targets() (list []peer.Target, others []uint64) {
 	add := func(id uint64, addr string) {
 		list = append(list, peer.Target{ID: peer.NodeID(id), Addr: addr})
@@ -398,7 +416,12 @@ func (m *mesh) targets() (list []peer.Target, others []uint64) {
 		}
 	}
 	for n := range v.Nodes().All() {
-		if n.ID != m.self && !m.state.Founding.Has(n.ID) {
+		if n.ID != m.self && !slices.Contains(others, n.ID) {
+			add(n.ID, n.Addr)
+		}
+	}
+	for _, n := range m.belong.others() {
+		if !slices.Contains(others, n.ID) {
 			add(n.ID, n.Addr)
 		}
 	}
@@ -419,6 +442,7 @@ func (m *mesh) leave(clean bool) {
 		}
 	}
 	close(m.ending)
+	m.end()
 	m.forward.close()
 	m.links.Close()
 	m.ended.Wait()

@@ -24,9 +24,7 @@ func (n *Node) cluster() mgmt.Cluster {
 	}
 	m := n.mesh
 	c.Name = m.state.Cluster().String()
-	m.forward.mu.Lock()
-	leader := m.forward.leader
-	m.forward.mu.Unlock()
+	leader := m.forward.leaderNow()
 	for node := range n.catalog.View().Nodes().All() {
 		entry := mgmt.ClusterNode{
 			Name: node.Name, ID: strconv.FormatUint(node.ID, 10), Address: node.Addr, State: cluster.Up.String(),

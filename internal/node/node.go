@@ -48,6 +48,9 @@ type Options struct {
 	Context context.Context
 	// Memory is how much memory there is; the zero value switches the memory alarm off.
 	Memory MemoryLimit
+	// Door is the local socket of the process where that outlives the node, which then has no other; so does whoever
+	// opened it hold the lock of the data folder. Nil: the node has both for itself.
+	Door *mgmt.Door
 }
 
 // Node is a running broker.
@@ -84,8 +87,9 @@ type Node struct {
 	watching sync.WaitGroup // goroutines of the node, which end when stopping and the listeners are closed
 	stopped  sync.Once      // Stop has done its work
 	stopErr  error
-	fatal    atomic.Pointer[error]         // why the node must end, once it must
-	failed   chan struct{}                 // closed with it
+	fatal    atomic.Pointer[error] // why the node must end, once it must
+	failed   chan struct{}         // closed with it
+	removal  removal
 	ready    atomic.Pointer[broker.Broker] // for goroutines of the log, which may come before there is one
 }
 
@@ -95,7 +99,7 @@ func Start(o Options) (*Node, error) {
 	n := &Node{
 		settings: o.Settings, fs: o.FS, clock: o.Clock, log: o.Logger,
 		version: o.Version, memory: o.Memory, started: o.Clock.Now(),
-		stopping: make(chan struct{}), failed: make(chan struct{}),
+		stopping: make(chan struct{}), failed: make(chan struct{}), removal: removal{is: make(chan struct{})},
 	}
 	if limit := o.Memory.Bytes; limit > 0 {
 		n.ballast = newBallast(limit, o.Settings.MemoryLimit(limit), uint64(debug.SetMemoryLimit(-1)))
@@ -110,14 +114,17 @@ func Start(o Options) (*Node, error) {
 func (n *Node) start(o Options) (err error) {
 	began := n.clock.Now()
 	dir := n.settings.DataDir
-	if n.lock, err = lockData(n.fs, dir); err != nil {
-		return err
+	if o.Door == nil {
+		if n.lock, err = lockData(n.fs, dir); err != nil {
+			return err
+		}
 	}
 	fresh := false
 	if n.identity, fresh, err = openIdentity(n.fs, dir); err != nil {
 		return err
 	}
-	ctx := cmp.Or(o.Context, context.Background())
+	ctx, cancel := n.removal.ends(cmp.Or(o.Context, context.Background()))
+	defer cancel()
 	switch {
 	case n.settings.Cluster.Address != "":
 		if err := n.joinMesh(ctx); err != nil {

@@ -47,7 +47,7 @@ func TestDataFolderIsForOneProcess(t *testing.T) {
 	}
 	stop(t, n)
 	again := p.run(t)
-	if again.identity != n.identity || again.incarnation <= n.incarnation {
+	if again.identity.ID != n.identity.ID || again.incarnation <= n.incarnation {
 		t.Errorf("first %v %d, then %v %d", n.identity, n.incarnation, again.identity, again.incarnation)
 	}
 }

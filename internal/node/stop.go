@@ -58,7 +58,7 @@ func (n *Node) stop() error {
 	if err != nil {
 		clean = false
 	}
-	err = errors.Join(managed, err, n.seglog.Close(clean), n.spill.Close(spillLimit), n.lock.Close(), n.Err())
+	err = errors.Join(managed, err, n.seglog.Close(clean), n.spill.Close(spillLimit), n.unlock(), n.Err())
 	if err == nil {
 		n.log.Info("stopped")
 	}
@@ -87,7 +87,13 @@ func (n *Node) abandon() {
 	if n.spill != nil {
 		n.spill.Close(0)
 	}
-	if n.lock != nil {
-		n.lock.Close()
+	n.unlock()
+}
+
+// unlock lets go of the data folder, unless somebody else holds it.
+func (n *Node) unlock() error {
+	if n.lock == nil {
+		return nil
 	}
+	return n.lock.Close()
 }

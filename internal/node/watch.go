@@ -96,7 +96,7 @@ func (n *Node) watchMemory(limit MemoryLimit) {
 	}
 	collector, says := "none", "nobody"
 	if at, source := collectorLimit(limit, w.mark, n.ballast, debug.SetMemoryLimit(-1)); at > 0 {
-		debug.SetMemoryLimit(at)
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(at)) // the process may run another node afterwards
 		collector, says = size(uint64(at)), source
 	}
 	n.log.Info("memory limit", "bytes", limit.Bytes, "source", limit.Source, "mark", w.mark, "collector", collector, "collector_source", says)

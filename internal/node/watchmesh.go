@@ -45,6 +45,7 @@ func (m *mesh) watch() {
 		case <-ticker.C():
 			m.follow(m.detector.Tick(m.n.clock.Mono()))
 			m.forward.tick()
+			m.belong.tick(m.n.clock.Mono())
 			if ticks++; ticks%dutiesEvery == 0 {
 				m.duties()
 			}
@@ -97,9 +98,13 @@ func (m *mesh) work() {
 			m.follow(m.detector.Trust(now, e.node))
 		case eventChanged:
 			changed = true
+			m.tellRemoved(e.result)
 		}
 	}
 	if changed {
+		if m.belong.look() {
+			m.n.expelled(ErrRemoved)
+		}
 		m.retarget()
 		m.duties()
 	}
@@ -197,7 +202,7 @@ func (m *mesh) carryOut(v *catalog.View, st replica.RaftStatus) {
 			m.command(catalog.NodeGone(n.ID, n.Incarnation))
 		}
 	}
-	change, why := nextChange(v, st, m.isUp)
+	change, why := nextChange(v, st, m.self, m.isUp)
 	switch {
 	case change != nil:
 		done := make(chan error, 1)
@@ -228,7 +233,7 @@ func (m *mesh) command(cmd []byte) {
 
 // nextChange says how the members of the catalog's group have to change, one at a time, to be the catalog's nodes with as
 // many votes as there should be.
-func nextChange(v *catalog.View, st replica.RaftStatus, up func(uint64) bool) (c *replica.MemberChange, why string) {
+func nextChange(v *catalog.View, st replica.RaftStatus, self uint64, up func(uint64) bool) (c *replica.MemberChange, why string) {
 	on := map[uint64]replica.MemberStatus{}
 	for _, member := range st.Members {
 		on[member.Node] = member
@@ -241,10 +246,22 @@ func nextChange(v *catalog.View, st replica.RaftStatus, up func(uint64) bool) (c
 			return &replica.MemberChange{Kind: replica.AddLearner, Member: replica.Member{ID: n.ID, Node: n.ID}}, "a node comes in"
 		}
 	}
-	for _, id := range cluster.Voters(v, up) {
-		if member := on[id]; member.Learner && member.Active && member.Lag <= caughtUp && member.State == "replicate" {
-			return &replica.MemberChange{Kind: replica.Promote, Member: member.Member}, "a node gets its vote"
+	ready := func(id uint64) bool {
+		member := on[id]
+		return up(id) && member.Active && member.Lag <= caughtUp && member.State == "replicate"
+	}
+	var voters []uint64
+	for node, member := range on {
+		if !member.Learner {
+			voters = append(voters, node)
 		}
+	}
+	slices.Sort(voters)
+	switch promote, demote := cluster.NextVote(v, voters, self, up, ready); {
+	case promote != 0:
+		return &replica.MemberChange{Kind: replica.Promote, Member: on[promote].Member}, "a node gets its vote"
+	case demote != 0:
+		return &replica.MemberChange{Kind: replica.AddLearner, Member: on[demote].Member}, "a node gives its vote back, so that their number is odd"
 	}
 	return nil, ""
 }
@@ -263,7 +280,7 @@ func (m *mesh) enter(ctx context.Context) error {
 			}
 		}
 	} else if self := v.Node(m.self); self == nil {
-		return fmt.Errorf("the cluster has taken this node out; give it an empty data folder to join anew")
+		return ErrRemoved
 	} else if addr := n.settings.Cluster.Address; self.Name != m.name || self.Addr != addr {
 		if _, err := n.ask(ctx, catalog.AddNode(catalog.Node{ID: m.self, Name: m.name, Addr: addr, Voter: self.Voter})); err != nil {
 			return err
@@ -279,6 +296,7 @@ func (m *mesh) enter(ctx context.Context) error {
 			return err
 		}
 	}
+	m.belong.entered.Store(true)
 	n.broker.Begin(n.incarnation)
 	n.broker.Sync()
 	n.report.Orphans = n.dropOrphans(n.catalog.View())

@@ -70,6 +70,7 @@ type clusterView struct {
 	Running []string `json:"running_nodes"`
 	Nodes   []struct {
 		Name   string
+		ID     string
 		State  string
 		Leader bool
 		Voter  bool
