@@ -87,6 +87,9 @@ type raftGroup struct {
 	staged     []seglog.Range // items received that are not part of the state yet
 
 	keeping    bool   // the log was asked to keep some
+	before     uint64 // what was applied a while ago: all members that are there have it
+	lately     uint64 // the same, less long ago
+	tailWait   int    // ticks since that was noted
 	snapshotAt uint64 // index of the newest snapshot written
 }
 
@@ -224,6 +227,8 @@ func (x *raftGroup) start(r *round, time int64) error {
 		return err
 	}
 	x.rn, x.term = rn, x.store.term
+	x.before, x.lately = x.store.applied, x.store.applied
+	x.g.shard.node.raftLog.KeepTail(x.g.id, 0) // what was kept before the start is not known here
 	if x.checkLeft(); !x.left {
 		x.rankedCampaign()
 	}

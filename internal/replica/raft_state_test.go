@@ -98,3 +98,71 @@ type failing struct {
 }
 
 func (f *failing) Failed(error) { *f.failed++ }
+
+// The entries that a member misses while it is away are kept by all, so that it needs no state from a leader that came after.
+func TestRaftKeepsTheTailForTheNextLeader(t *testing.T) {
+	c := newCluster(t, 63, 5, 5, Options{SnapshotEntries: 4})
+	c.settle()
+	l := c.leader()
+	away := c.nodes[l.id%5]
+	away.crash()
+	for range 60 {
+		c.propose(l)
+		c.settle()
+	}
+	c.settleFor(tailTicks)
+	want(t, "handed over", c.transfer(l, 0), nil)
+	next := c.leader()
+	for range 60 {
+		c.propose(next)
+		c.settle()
+	}
+	next.crash()
+	c.settle()
+	away.start()
+	c.settleFor(20)
+	c.same()
+	want(t, "states", c.judge.installs, 0)
+	next.start()
+	c.settleFor(3 * tailTicks)
+	c.same()
+	want(t, "states", c.judge.installs, 0)
+	for _, m := range c.nodes {
+		x := m.h.g.raft
+		want(t, fmt.Sprint("kept by node ", m.id), []any{x.keeping, x.keptTail, m.n.tailBytes.Load(), m.disk.(*memLog).keep[c.group]}, []any{false, int64(0), int64(0), uint64(0)})
+	}
+}
+
+// A node that is not yet missed when a snapshot is taken.
+func TestRaftKeepsTheTailOfTheLastMoments(t *testing.T) {
+	c := newCluster(t, 64, 3, 3, Options{SnapshotEntries: 4})
+	c.settle()
+	l := c.leader()
+	away, other := c.nodes[l.id%3], c.nodes[(l.id+1)%3]
+	for range 20 {
+		c.propose(l)
+		c.settle()
+	}
+	away.up = false // nobody knows
+	for range 20 {
+		c.propose(l)
+		c.settle()
+	}
+	c.settleFor(5)
+	for range 20 {
+		c.propose(l)
+		c.settle()
+	}
+	away.up = true
+	away.crash()
+	c.settle()
+	for range 20 {
+		c.propose(l)
+		c.settle()
+	}
+	want(t, "handed over", c.transfer(l, other.id), nil)
+	away.start()
+	c.settleFor(30)
+	c.same()
+	want(t, "states", c.judge.installs, 0)
+}

@@ -158,6 +158,7 @@ func (x *raftGroup) tick(n int, now int64) {
 	if len(x.growing) > 0 {
 		x.grow()
 	}
+	x.tickTail(n)
 	if x.rn.HasReady() || x.handing && !x.isHanding() {
 		x.g.touch()
 	}

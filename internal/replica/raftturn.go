@@ -397,7 +397,7 @@ func (x *raftGroup) packNext(s *Shard, r *round) bool {
 
 // snapshot writes a snapshot and forgets what it covers.
 func (x *raftGroup) snapshot(r *round, time int64) {
-	x.keepTail()
+	x.keepTail(x.store.applied)
 	x.writeSnapshot(r, time)
 }
 
