@@ -150,6 +150,7 @@ type passerBy struct{}
 func (passerBy) Message(peer.NodeID, peer.Lane, []byte) {}
 func (passerBy) Up(peer.NodeID, uint64, []byte)         {}
 func (passerBy) Down(peer.NodeID, error)                {}
+func (passerBy) Writable(peer.NodeID, peer.Lane)        {}
 func (passerBy) Beat(peer.NodeID, []byte)               {}
 func (passerBy) Suspect(peer.NodeID)                    {}
 func (passerBy) Trust(peer.NodeID)                      {}

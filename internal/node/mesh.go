@@ -38,7 +38,6 @@ type mesh struct {
 	events []event
 	stands map[uint64]stand
 	linked map[uint64]bool
-	full   map[uint64]bool // nodes for which a queue's message found no room
 	wake   chan struct{}
 	ending chan struct{} // closed when the links are about to be
 	ended  sync.WaitGroup
@@ -109,7 +108,7 @@ func (n *Node) joinMesh(ctx context.Context) error {
 	}
 	m := &mesh{
 		n: n, self: id.Node, name: self.Name, state: *id.Cluster, open: make(chan struct{}), wake: make(chan struct{}, 1), ending: make(chan struct{}),
-		stands: map[uint64]stand{}, full: map[uint64]bool{}, linked: map[uint64]bool{}, detector: cluster.NewDetector(), gone: map[uint64]catalog.Incarnation{},
+		stands: map[uint64]stand{}, linked: map[uint64]bool{}, detector: cluster.NewDetector(), gone: map[uint64]catalog.Incarnation{},
 	}
 	m.life, m.end = context.WithCancel(context.Background())
 	m.belong = belonging{m: m, book: id.Peers}
@@ -242,20 +241,7 @@ func (l queueLink) Send(to uint64, bulk bool, add func([]byte) []byte) bool {
 	if bulk {
 		lane = peer.Data
 	}
-	if l.m.links.Send(peer.NodeID(to), lane, func(b []byte) []byte { return add(append(b, toQueues)) }) {
-		return true
-	}
-	m := l.m
-	m.mu.Lock()
-	linked := m.linked[to]
-	if linked {
-		m.full[to] = true
-	}
-	m.mu.Unlock()
-	if linked {
-		m.poke()
-	}
-	return false
+	return l.m.links.Send(peer.NodeID(to), lane, func(b []byte) []byte { return add(append(b, toQueues)) })
 }
 
 // Message implements peer.Handler.
@@ -293,12 +279,19 @@ func (m *mesh) Down(node peer.NodeID, why error) {
 	id := uint64(node)
 	m.mu.Lock()
 	delete(m.linked, id)
-	delete(m.full, id)
 	m.mu.Unlock()
 	m.n.groups.PeerDown(id)
 	m.n.queues.LinkDown(id, why)
 	m.forward.lost(id)
 	m.happened(event{kind: eventDown, node: id, why: why})
+}
+
+// Writable implements peer.Handler. Who stands in line for room tries once more before it waits, so word of room that
+// comes before is not missed.
+func (m *mesh) Writable(node peer.NodeID, lane peer.Lane) {
+	if lane != peer.Bulk {
+		m.n.queues.Writable(uint64(node))
+	}
 }
 
 // Beat implements peer.Handler.

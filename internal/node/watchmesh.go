@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"holdfast/internal/catalog"
-	"holdfast/internal/clock"
 	"holdfast/internal/cluster"
 	"holdfast/internal/peer"
 	"holdfast/internal/replica"
@@ -16,8 +15,6 @@ import (
 
 // Times of the watch over other nodes.
 const (
-	// roomEvery is how often a full link is looked at.
-	roomEvery = 2 * time.Millisecond
 	// dutiesEvery is how many ticks pass between two looks at what the catalog's leader has to do.
 	dutiesEvery = 3
 	// caughtUp is how many entries a member may lack that is to get a vote.
@@ -30,18 +27,10 @@ func (m *mesh) watch() {
 	defer ticker.Stop()
 	m.retarget()
 	for ticks := 0; ; {
-		var room <-chan struct{}
-		stop := func() {}
-		if m.anyFull() {
-			room, stop = clock.After(m.n.clock, roomEvery)
-		}
 		select {
 		case <-m.ending:
-			stop()
 			return
 		case <-m.wake:
-		case <-room:
-			m.lookForRoom()
 		case <-ticker.C():
 			m.follow(m.detector.Tick(m.n.clock.Mono()))
 			m.forward.tick()
@@ -50,31 +39,7 @@ func (m *mesh) watch() {
 				m.duties()
 			}
 		}
-		stop()
 		m.work()
-	}
-}
-
-func (m *mesh) anyFull() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.full) > 0
-}
-
-// lookForRoom tells the queues of links that have room again.
-func (m *mesh) lookForRoom() {
-	m.mu.Lock()
-	var ready []uint64
-	for node := range m.full {
-		if id := peer.NodeID(node); m.links.Room(id, peer.Data) > 0 && m.links.Room(id, peer.Control) > 0 {
-			delete(m.full, node)
-			ready = append(ready, node)
-		}
-	}
-	m.mu.Unlock()
-	slices.Sort(ready)
-	for _, node := range ready {
-		m.n.queues.Writable(node)
 	}
 }
 

@@ -49,8 +49,8 @@ func (l Lane) String() string {
 // time. Except Call, none may block, and none may call anything of Links but
 // Send and Room.
 //
-// For one node Up and Down take turns; Message is called between an Up and its
-// Down only. Suspect and Trust take turns too, whether or not a link is up: a
+// For one node Up and Down take turns; Message and Writable are called between an
+// Up and its Down only. Suspect and Trust take turns too, whether or not a link is up: a
 // node named in SetPeers begins as trusted and has to be heard within the same
 // time as any other.
 type Handler interface {
@@ -66,6 +66,9 @@ type Handler interface {
 	// Down says that a lane broke, or the node said goodbye (ErrGoodbye), or we
 	// gave the link up (ErrRemoved, ErrClosed).
 	Down(n NodeID, why error)
+	// Writable says that a lane has drained to below half of its budget since Send
+	// said no because it was full. After a link broke it does not come: Up does.
+	Writable(n NodeID, lane Lane)
 	// Beat is a heartbeat with what the node's Options.Beat had to say. It is
 	// called in line with the messages of the control lane. payload as in Message.
 	Beat(from NodeID, payload []byte)
@@ -110,8 +113,9 @@ type Links interface {
 	// Send appends one message: append writes it behind dst and returns the
 	// result. It is called once, at once, with a lock held, or not at all. False
 	// says that nothing was sent: the link is not up, or the lane's budget is used
-	// up (a message is taken whole as long as anything is left of it). A message
-	// over Options.MaxMessage is a bug. Send never blocks.
+	// up (a message is taken whole as long as anything is left of it); then
+	// Handler.Writable follows. A message over Options.MaxMessage is a bug. Send
+	// never blocks.
 	Send(to NodeID, lane Lane, append func(dst []byte) []byte) bool
 	// Room is how many bytes of the lane's budget are left, 0 if the link is not up.
 	Room(to NodeID, lane Lane) int

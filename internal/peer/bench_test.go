@@ -27,6 +27,7 @@ func (c *counts) Up(NodeID, uint64, []byte) { close(c.up) }
 func (*counts) Down(NodeID, error)          {}
 func (*counts) Beat(NodeID, []byte)         {}
 func (*counts) Suspect(NodeID)              {}
+func (*counts) Writable(NodeID, Lane)       {}
 func (*counts) Trust(NodeID)                {}
 func (*counts) Call(Hello, []byte) []byte   { return nil }
 

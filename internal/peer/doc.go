@@ -18,6 +18,7 @@
 //	tcp.go      the TCP links as a whole: targets, accepting, sending, the pulse
 //	call.go     asking who is at an address, and single requests
 //	pulse.go    heartbeats and suspicion, without a clock
+//	stats.go    what went over the links, counted
 //	complain.go log lines that would repeat themselves
 //	network.go  the network in memory, stepped by hand;  network_fault.go  what can go wrong in it;  network_node.go  a node of it
 //

@@ -14,14 +14,19 @@ import (
 //	+--------+----------------+
 //
 // The top bit of the length says that the frame is the links' own, and the first
-// byte of its payload what it is: a beat (followed by what the node says in it)
-// or a goodbye. An own frame that is not known is left alone.
+// byte of its payload what it is: a beat (followed by what the node says in it),
+// a goodbye, a ping (followed by eight bytes) or its echo (by the same eight). An
+// own frame that is not known is left alone.
 const (
 	frameHead = 4
 	ownFrame  = 1 << 31
 
 	ownBeat    = 1
 	ownGoodbye = 2
+	ownPing    = 3
+	ownEcho    = 4
+
+	pingSize = 8
 )
 
 const (

@@ -23,26 +23,36 @@ type lane struct {
 	budget int
 	max    int // length of a message
 	wake   chan struct{}
+	counts *laneCounts // guarded by mu, as long as the lane is not closed
 
 	mu      sync.Mutex
 	pending []byte
 	spare   []byte // empty
 	writing int    // bytes taken and not yet written
-	beat    []byte // a frame that goes before everything else, or empty
+	beat    []byte // frames that go before everything else, or empty
+	echo    []byte // the same, to answer a ping
+	refused bool   // a message found no room, and nobody was told since that there is some
 	asleep  bool   // the writer waits for wake
 	ending  bool   // the writer ends when nothing waits
 	closed  bool   // the link is broken
 	calm    int    // buffers in a row that were far too large, or steps without traffic
 }
 
-func newLane(budget, max int) *lane {
-	return &lane{budget: budget, max: max, wake: make(chan struct{}, 1)}
+// laneCounts is what was sent on a lane of a peer, over all its links.
+type laneCounts struct{ messages, bytes, refused uint64 }
+
+func newLane(budget, max int, counts *laneCounts) *lane {
+	return &lane{budget: budget, max: max, counts: counts, wake: make(chan struct{}, 1)}
 }
 
 // put is Links.Send for this lane.
 func (l *lane) put(write func(dst []byte) []byte) bool {
 	l.mu.Lock()
 	if l.closed || l.ending || len(l.pending)+l.writing >= l.budget {
+		if !l.closed && !l.ending {
+			l.refused = true
+			l.counts.refused++
+		}
 		l.mu.Unlock()
 		return false
 	}
@@ -55,15 +65,33 @@ func (l *lane) put(write func(dst []byte) []byte) bool {
 	}
 	binary.LittleEndian.PutUint32(out[at:], uint32(n))
 	l.pending = out
+	l.counts.messages++
+	l.counts.bytes += uint64(frameHead + n)
 	l.unlockAndWake()
 	return true
 }
 
-// putBeat sets the heartbeat that goes out next; one that still waits is replaced.
-func (l *lane) putBeat(payload []byte) {
+// putBeat sets the heartbeat that goes out next, with a ping; one that still waits
+// is replaced.
+func (l *lane) putBeat(payload []byte, ping uint64) {
 	l.mu.Lock()
 	l.beat = appendOwn(l.beat[:0], ownBeat, payload)
+	l.beat = appendOwn(l.beat, ownPing, binary.LittleEndian.AppendUint64(nil, ping))
 	l.unlockAndWake()
+}
+
+// putEcho sets the answer to a ping; one that still waits is replaced.
+func (l *lane) putEcho(ping []byte) {
+	l.mu.Lock()
+	l.echo = appendOwn(l.echo[:0], ownEcho, ping)
+	l.unlockAndWake()
+}
+
+// takeOwn moves the links' own frames that wait behind dst. mu is held.
+func (l *lane) takeOwn(dst []byte) []byte {
+	dst = append(append(dst, l.beat...), l.echo...)
+	l.beat, l.echo = l.beat[:0], l.echo[:0]
+	return dst
 }
 
 // goodbye lets the writer end behind what waits, with a word of parting on the control lane.
@@ -110,7 +138,7 @@ func (l *lane) take(beat []byte) (beatNow, buf []byte, ok bool) {
 			l.mu.Unlock()
 			return nil, nil, false
 		}
-		if len(l.pending) > 0 || len(l.beat) > 0 {
+		if len(l.pending) > 0 || len(l.beat) > 0 || len(l.echo) > 0 {
 			break
 		}
 		if l.ending {
@@ -122,8 +150,7 @@ func (l *lane) take(beat []byte) (beatNow, buf []byte, ok bool) {
 		<-l.wake
 		l.mu.Lock()
 	}
-	beatNow = append(beat, l.beat...)
-	l.beat = l.beat[:0]
+	beatNow = l.takeOwn(beat)
 	if len(l.pending) > 0 {
 		buf = l.pending
 		l.pending, l.spare = l.spare, nil
@@ -133,15 +160,17 @@ func (l *lane) take(beat []byte) (beatNow, buf []byte, ok bool) {
 	return beatNow, buf, true
 }
 
-// wrote says that n more bytes of what was taken are written, and whether a
-// heartbeat has come meanwhile.
-func (l *lane) wrote(n int, beat []byte) []byte {
+// wrote says that n more bytes of what was taken are written, and returns the
+// heartbeat that has come meanwhile, and whether somebody who was refused has to be
+// told that there is room.
+func (l *lane) wrote(n int, beat []byte) (beatNow []byte, writable bool) {
 	l.mu.Lock()
 	l.writing -= n
-	beat = append(beat, l.beat...)
-	l.beat = l.beat[:0]
+	beat = l.takeOwn(beat)
+	writable = l.refused && len(l.pending)+l.writing < l.budget/2
+	l.refused = l.refused && !writable
 	l.mu.Unlock()
-	return beat
+	return beat, writable
 }
 
 // giveBack returns the buffer that take gave, unless it is too large for what
@@ -175,9 +204,11 @@ func (l *lane) rest() {
 	}
 }
 
-// run writes to conn what comes, until it fails or the lane ends.
-func (l *lane) run(conn net.Conn) error {
+// run writes to conn what comes, until it fails or the lane ends. It calls writable
+// when somebody who was refused has to be told.
+func (l *lane) run(conn net.Conn, writable func()) error {
 	var beat []byte
+	room := false
 	for {
 		now, buf, ok := l.take(beat[:0])
 		if !ok {
@@ -199,7 +230,9 @@ func (l *lane) run(conn net.Conn) error {
 				return err
 			}
 			rest = rest[n:]
-			beat = l.wrote(n, beat)
+			if beat, room = l.wrote(n, beat); room {
+				writable()
+			}
 		}
 		if buf != nil {
 			l.giveBack(buf)

@@ -16,7 +16,7 @@ func of(n int) func([]byte) []byte {
 }
 
 func TestALaneHasItsBudget(t *testing.T) {
-	l := newLane(1000, 1<<20)
+	l := newLane(1000, 1<<20, new(laneCounts))
 	if !l.put(of(400)) || l.room() != 1000-404 {
 		t.Fatalf("room %d", l.room())
 	}
@@ -45,17 +45,52 @@ func TestALaneHasItsBudget(t *testing.T) {
 	}
 }
 
+// Who was refused is told once that there is room: when less than half of the budget is used.
+func TestALaneSaysWhenThereIsRoomAgain(t *testing.T) {
+	l := newLane(1000, 1<<20, new(laneCounts))
+	write := func(n int, want bool) {
+		t.Helper()
+		if _, writable := l.wrote(n, nil); writable != want {
+			t.Fatalf("after %d more bytes, %d are left: told %t", n, len(l.pending)+l.writing, writable)
+		}
+	}
+	l.put(of(996))
+	_, buf, _ := l.take(nil)
+	write(100, false) // nobody was refused
+	l.put(of(96))     // 1000 again
+	l.put(of(1))
+	l.put(of(1))
+	write(500, false) // 500 are left
+	write(1, true)
+	write(1, false)
+	l.put(of(1000))
+	l.put(of(1))
+	write(398, false) // what waits behind counts
+	l.giveBack(buf)
+	l.take(nil)
+	write(604, false)
+	write(1, true)
+	if c := *l.counts; c != (laneCounts{messages: 3, bytes: 1000 + 100 + 1004, refused: 3}) {
+		t.Errorf("counted: %+v", c)
+	}
+	l.close()
+	l.put(of(1))
+	if l.refused || l.counts.refused != 3 {
+		t.Error("a lane that is closed has refused something for being full")
+	}
+}
+
 func TestAMessageTooLongIsOurBug(t *testing.T) {
 	defer func() {
 		if _, is := recover().(invariant.Violation); !is {
 			t.Error("no broken invariant")
 		}
 	}()
-	newLane(1000, 100).put(of(101))
+	newLane(1000, 100, new(laneCounts)).put(of(101))
 }
 
 func TestALaneUsesItsTwoBuffers(t *testing.T) {
-	l := newLane(1<<20, 1<<20)
+	l := newLane(1<<20, 1<<20, new(laneCounts))
 	round := func(n int) []byte {
 		l.put(of(n))
 		_, buf, _ := l.take(nil)
@@ -81,22 +116,23 @@ func TestALaneUsesItsTwoBuffers(t *testing.T) {
 }
 
 func TestAHeartbeatGoesFirst(t *testing.T) {
-	l := newLane(1<<20, 1<<20)
+	l := newLane(1<<20, 1<<20, new(laneCounts))
 	l.put(of(100))
-	l.putBeat([]byte("old"))
-	l.putBeat([]byte("new"))
+	l.putBeat([]byte("old"), 1)
+	l.putBeat([]byte("new"), 2)
 	beat, buf, _ := l.take(nil)
-	if want := appendOwn(nil, ownBeat, []byte("new")); !bytes.Equal(beat, want) || len(buf) != 104 {
+	if want := appendOwn(appendOwn(nil, ownBeat, []byte("new")), ownPing, []byte{2, 0, 0, 0, 0, 0, 0, 0}); !bytes.Equal(beat, want) || len(buf) != 104 {
 		t.Fatalf("beat %q, then %d bytes", beat, len(buf))
 	}
-	l.putBeat([]byte("next"))
-	if beat := l.wrote(50, nil); !bytes.Contains(beat, []byte("next")) {
-		t.Error("a heartbeat waits behind what is being written")
+	l.putBeat([]byte("next"), 3)
+	l.putEcho([]byte("12345678"))
+	if beat, _ := l.wrote(50, nil); !bytes.Contains(beat, []byte("next")) || !bytes.Contains(beat, []byte("12345678")) {
+		t.Error("a heartbeat, or an echo, waits behind what is being written")
 	}
 }
 
 func TestPiecesEndWithAFrame(t *testing.T) {
-	l := newLane(8<<20, 4<<20)
+	l := newLane(8<<20, 4<<20, new(laneCounts))
 	for i := range 2000 {
 		l.put(of(i))
 	}

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"sync"
@@ -32,7 +33,7 @@ type link struct {
 func newLink(t *target) *link {
 	k := &link{t: t, standing: make(chan struct{}), released: make(chan struct{}), broken: make(chan struct{})}
 	for i := range k.out {
-		k.out[i] = newLane(t.o.LaneBytes[i], t.o.MaxMessage)
+		k.out[i] = newLane(t.o.LaneBytes[i], t.o.MaxMessage, &t.sent[i])
 	}
 	return k
 }
@@ -114,7 +115,14 @@ func hangUp(conn net.Conn) {
 // write sends what waits on a lane.
 func (k *link) write(l Lane, conn net.Conn) {
 	defer k.work.Done()
-	if err := k.out[l].run(conn); err != nil {
+	err := k.out[l].run(conn, func() {
+		select {
+		case <-k.released: // Up has returned
+			k.t.o.Handler.Writable(k.hello.Node, l)
+		case <-k.broken:
+		}
+	})
+	if err != nil {
 		k.fail(fmt.Errorf("%s lane to it: %w", l, err))
 	}
 }
@@ -148,20 +156,30 @@ func (k *link) receive(l Lane, f *frames) error {
 		return nil
 	}
 	handler, from := k.t.o.Handler, k.hello.Node
+	var messages, bytes uint64 // not counted yet
+	defer func() { k.t.received[l].add(messages, bytes) }()
 	for {
 		payload, own, ok, err := f.next()
 		switch {
 		case err != nil:
 			return err
 		case !ok:
+			k.t.received[l].add(messages, bytes)
+			messages, bytes = 0, 0
 			if err := f.fill(); err != nil {
 				return err
 			}
 		case !own:
+			messages++
+			bytes += uint64(frameHead + len(payload))
 			handler.Message(from, l, payload)
 		case l == Control && len(payload) > 0 && payload[0] == ownBeat:
 			k.t.heard()
 			handler.Beat(from, payload[1:])
+		case l == Control && len(payload) == 1+pingSize && payload[0] == ownPing:
+			k.out[Control].putEcho(payload[1:])
+		case l == Control && len(payload) == 1+pingSize && payload[0] == ownEcho:
+			k.t.echoed(int64(binary.LittleEndian.Uint64(payload[1:])))
 		case l == Control && len(payload) > 0 && payload[0] == ownGoodbye:
 			k.t.mu.Lock()
 			k.parted = true

@@ -65,6 +65,7 @@ type end struct {
 	why   error // of the fall
 	told  error // why the other end falls, when it notices
 	quota [Lanes]int
+	full  [Lanes]bool // a message was refused, and Writable is to follow
 }
 
 // flow is what is under way from one end to the other.
@@ -100,6 +101,7 @@ const (
 	evNotice
 	evStall
 	evDeliver
+	evWritable
 )
 
 var (
@@ -259,6 +261,11 @@ func (n *Network) lookAt(w *wire, now int64, later func(ns int64)) {
 		if closed && own.state != endFalling && !n.held[way{w.ids[1-i], w.ids[i]}] {
 			n.able = append(n.able, event{kind: evNotice, wire: w, at: i})
 		}
+		for l := range own.full {
+			if own.writable(Lane(l)) {
+				n.able = append(n.able, event{kind: evWritable, wire: w, at: i, lane: Lane(l)})
+			}
+		}
 		// What this end has sent: is it stuck?
 		f := &w.flows[i]
 		switch stuck := (n.held[way{w.ids[i], w.ids[1-i]}] || closed) && f.waiting(); {
@@ -327,6 +334,9 @@ func (n *Network) carryOut(e event) {
 		n.fall(e.wire, e.at, cmpErr(other.told, errGivenUp))
 	case evStall:
 		n.fall(e.wire, e.at, ErrStalled)
+	case evWritable:
+		own.full[e.lane] = false
+		own.node.o.Handler.Writable(e.wire.ids[1-e.at], e.lane)
 	case evDeliver:
 		f := &e.wire.flows[1-e.at]
 		p := f.lanes[e.lane][0]
@@ -339,6 +349,11 @@ func (n *Network) carryOut(e event) {
 		other.quota[e.lane] += frameHead + len(p.msg)
 		own.node.o.Handler.Message(e.wire.ids[1-e.at], e.lane, p.msg)
 	}
+}
+
+// writable says whether Writable is due for a lane.
+func (e *end) writable(l Lane) bool {
+	return e.full[l] && e.state == endUp && e.quota[l] > e.node.o.LaneBytes[l]/2
 }
 
 func cmpErr(err, otherwise error) error {

@@ -111,7 +111,11 @@ func (d *netNode) wireTo(to NodeID) (*wire, int) {
 // yet, it succeeds and the message is lost.
 func (d *netNode) Send(to NodeID, l Lane, write func(dst []byte) []byte) bool {
 	w, at := d.wireTo(to)
-	if w == nil || w.ends[at].quota[l] <= 0 {
+	if w == nil {
+		return false
+	}
+	if w.ends[at].quota[l] <= 0 {
+		w.ends[at].full[l] = true
 		return false
 	}
 	msg := write(nil)

@@ -78,12 +78,14 @@ type hears struct {
 	lives map[NodeID][]*life
 	beats map[NodeID][]string
 	doubt map[NodeID]bool
-	said  []string // in order, without messages and beats
-	order []string // messages too; for comparing courses
+	room  map[NodeID][Lanes]int // how often Writable came
+	after func(NodeID, Lane)    // called by Writable, without the board; nil: nothing
+	said  []string              // in order, without messages and beats
+	order []string              // messages too; for comparing courses
 }
 
 func newHears(t *testing.T, b *board, name string) *hears {
-	return &hears{board: b, t: t, name: name, lives: map[NodeID][]*life{}, beats: map[NodeID][]string{}, doubt: map[NodeID]bool{}}
+	return &hears{board: b, t: t, name: name, lives: map[NodeID][]*life{}, beats: map[NodeID][]string{}, doubt: map[NodeID]bool{}, room: map[NodeID][Lanes]int{}}
 }
 
 func (h *hears) last(n NodeID) *life {
@@ -141,6 +143,21 @@ func (h *hears) Down(n NodeID, why error) {
 		h.last(n).ended, h.last(n).why = true, why
 		h.say("down %d", n)
 	})
+}
+
+func (h *hears) Writable(n NodeID, l Lane) {
+	h.note(func() {
+		if !h.isUp(n) {
+			h.t.Errorf("%s: room for %d without a link", h.name, n)
+		}
+		room := h.room[n]
+		room[l]++
+		h.room[n] = room
+		h.order = append(h.order, fmt.Sprint("room ", n, l))
+	})
+	if h.after != nil {
+		h.after(n, l)
+	}
 }
 
 func (h *hears) Beat(from NodeID, payload []byte) {

@@ -40,6 +40,12 @@ type target struct {
 	// Down comes before our Up.
 	after []<-chan struct{}
 
+	sent      [Lanes]laneCounts // guarded by the mu of the lanes of link
+	received  [Lanes]receivedCounts
+	links     atomic.Uint64 // how many were up
+	suspected atomic.Uint64 // how often
+	roundTrip atomic.Int64  // ns, of the last ping that came back; 0: none did
+
 	pulseMu sync.Mutex // held while Suspect and Trust run, so that they take turns
 	quiet   silence
 }
@@ -252,10 +258,11 @@ func (g *target) use(k *link) (lasted time.Duration) {
 		n := k.hello.Node
 		g.t.complaints.say(slog.LevelInfo, time.Second, fmt.Sprint("up", n), "the link to a node is up",
 			"node", n, "name", k.hello.Name, "incarnation", k.incarnation, "address", k.hello.Addr)
+		g.links.Add(1)
 		g.up.Store(k)
 		g.o.Handler.Up(n, k.incarnation, k.hello.Info)
 		close(k.released)
-		k.out[Control].putBeat(g.t.beat())
+		k.out[Control].putBeat(g.t.beat(), uint64(g.o.Clock.Mono()))
 		<-k.broken
 		g.up.Store(nil)
 		lasted = time.Duration(g.o.Clock.Mono() - began)
@@ -332,5 +339,6 @@ func (g *target) listen(by stroke, limit int64) {
 	}
 	g.t.complaints.say(slog.LevelWarn, time.Second, fmt.Sprint("suspect", id), "a node has not been heard for a while",
 		"node", id, "silent", time.Duration(limit))
+	g.suspected.Add(1)
 	g.o.Handler.Suspect(id)
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
-	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -289,14 +288,15 @@ func (t *TCP) step() {
 	targets := t.targets
 	t.mu.Unlock()
 	var payload []byte
+	var now uint64
 	if by.beat {
-		payload = t.beat()
+		payload, now = t.beat(), uint64(t.o.Clock.Mono())
 	}
 	t.steps++
 	for _, g := range targets {
 		if k := g.up.Load(); k != nil {
 			if by.beat {
-				k.out[Control].putBeat(payload)
+				k.out[Control].putBeat(payload, now)
 			}
 			if t.steps%8 == 0 {
 				for _, l := range k.out {
@@ -515,14 +515,4 @@ func (t *TCP) prepare(raw net.Conn) (net.Conn, *steady, error) {
 	}
 	s := &steady{Conn: raw}
 	return s, s, nil
-}
-
-// Peers are the nodes named in SetPeers or found at its addresses, and whether
-// the link to each is up.
-func (t *TCP) Peers() map[NodeID]bool {
-	out := map[NodeID]bool{}
-	for id, g := range maps.All(*t.byID.Load()) {
-		out[id] = g.up.Load() != nil
-	}
-	return out
 }
