@@ -52,6 +52,28 @@ func labelled(name, help, label string, values func(v *Values) map[string]uint64
 		}}
 }
 
+// byPeer is a metric with a sample for each link to another node.
+func byPeer(name, help string, kind prometheus.ValueType, value func(p *Peer) float64) family {
+	return family{desc: prometheus.NewDesc(name, help, []string{"peer"}, nil), kind: kind,
+		sample: func(v *Values, emit func(float64, ...string)) {
+			for i := range v.Peers {
+				emit(value(&v.Peers[i]), v.Peers[i].Name)
+			}
+		}}
+}
+
+// byLane is a metric with a sample for each lane of these links.
+func byLane(name, help string, kind prometheus.ValueType, value func(l *PeerLane) uint64) family {
+	return family{desc: prometheus.NewDesc(name, help, []string{"peer", "lane"}, nil), kind: kind,
+		sample: func(v *Values, emit func(float64, ...string)) {
+			for _, p := range v.Peers {
+				for i := range p.Lanes {
+					emit(float64(value(&p.Lanes[i])), p.Name, p.Lanes[i].Name)
+				}
+			}
+		}}
+}
+
 func histogram(name, help string, spread func(v *Values) Distribution) family {
 	return family{desc: prometheus.NewDesc(name, help, nil, nil), spread: spread}
 }
@@ -129,6 +151,16 @@ var families = []family{
 		return 0
 	}),
 	gauge("holdfast_cluster_commands_waiting", "Commands of this node for the catalog of the cluster that were not answered yet", func(v *Values) float64 { return float64(v.Cluster.Waiting) }),
+	byPeer("holdfast_peer_up", "1 if the link to the node is up, else 0", prometheus.GaugeValue, func(p *Peer) float64 { return truth(p.Up) }),
+	byPeer("holdfast_peer_reconnects_total", "How often the link came up again", prometheus.CounterValue, func(p *Peer) float64 { return float64(p.Reconnects) }),
+	byPeer("holdfast_peer_suspicions_total", "How often the node missed four heartbeats in a row", prometheus.CounterValue, func(p *Peer) float64 { return float64(p.Suspicions) }),
+	byPeer("holdfast_peer_round_trip_seconds", "Time between the last heartbeat that was answered and its answer; 0 if none was", prometheus.GaugeValue, func(p *Peer) float64 { return p.RoundTrip.Seconds() }),
+	byLane("holdfast_peer_sent_messages_total", "Messages for the node, by lane of the link", prometheus.CounterValue, func(l *PeerLane) uint64 { return l.SentMessages }),
+	byLane("holdfast_peer_sent_bytes_total", "Bytes of these messages with their heads", prometheus.CounterValue, func(l *PeerLane) uint64 { return l.SentBytes }),
+	byLane("holdfast_peer_received_messages_total", "Messages from the node, by lane of the link", prometheus.CounterValue, func(l *PeerLane) uint64 { return l.ReceivedMessages }),
+	byLane("holdfast_peer_received_bytes_total", "Bytes of these messages with their heads", prometheus.CounterValue, func(l *PeerLane) uint64 { return l.ReceivedBytes }),
+	byLane("holdfast_peer_refused_messages_total", "Messages that found the lane full; they are made again when it has room", prometheus.CounterValue, func(l *PeerLane) uint64 { return l.Refused }),
+	byLane("holdfast_peer_waiting_bytes", "Bytes that wait to be written to the node", prometheus.GaugeValue, func(l *PeerLane) uint64 { return l.WaitingBytes }),
 	gauge("holdfast_queues_unexamined", "Queues that did not tell in time what they wait for; they are missing in holdfast_queues_blocked", func(v *Values) float64 { return float64(v.Queues.Unexamined) }),
 	labelled("holdfast_connections_blocked", "Connections whose publishing is held back, by reason", "reason", func(v *Values) map[string]uint64 { return v.Clients.Blocked }),
 

@@ -25,6 +25,12 @@ func sampleValues() Values {
 		Messages: Messages{Received: 100, Delivered: 90},
 		Alarms:   Alarms{Disk: true},
 	}
+	v.Peers = []Peer{
+		{Name: "n2", Up: true, Reconnects: 2, Suspicions: 1, RoundTrip: 250 * time.Microsecond, Lanes: []PeerLane{
+			{Name: "control", SentMessages: 7}, {Name: "data", SentMessages: 3, SentBytes: 4000, ReceivedMessages: 2, ReceivedBytes: 300, Refused: 5, WaitingBytes: 11},
+		}},
+		{Name: "n3", Lanes: []PeerLane{{Name: "data"}}},
+	}
 	v.Log = Log{Segments: map[string]uint64{"open": 1, "ready": 2}, Times: LogTimes{Sync: sync.Read(), Hold: sync.Read()}}
 	v.Shards = Shards{Shards: 2, RoundSeconds: sync.Read(), StableSeconds: sync.Read()}
 	return v
@@ -54,6 +60,17 @@ func TestAggregatedPage(t *testing.T) {
 		`holdfast_queues_blocked{reason="no consumer"} 1` + "\n",
 		`holdfast_connections_blocked{reason="low on disk"} 2` + "\n",
 		"holdfast_queue_oldest_unacked_seconds 1.5\n",
+		`holdfast_peer_up{peer="n2"} 1` + "\n",
+		`holdfast_peer_up{peer="n3"} 0` + "\n",
+		`holdfast_peer_reconnects_total{peer="n2"} 2` + "\n",
+		`holdfast_peer_suspicions_total{peer="n2"} 1` + "\n",
+		`holdfast_peer_round_trip_seconds{peer="n2"} 0.00025` + "\n",
+		`holdfast_peer_sent_messages_total{lane="control",peer="n2"} 7` + "\n",
+		`holdfast_peer_sent_bytes_total{lane="data",peer="n2"} 4000` + "\n",
+		`holdfast_peer_received_messages_total{lane="data",peer="n2"} 2` + "\n",
+		`holdfast_peer_received_bytes_total{lane="data",peer="n2"} 300` + "\n",
+		`holdfast_peer_refused_messages_total{lane="data",peer="n2"} 5` + "\n",
+		`holdfast_peer_waiting_bytes{lane="data",peer="n2"} 11` + "\n",
 		`holdfast_log_segments{state="ready"} 2` + "\n",
 		"holdfast_log_sync_seconds_count 1\n",
 		`holdfast_log_hold_seconds_bucket{le="0.002"} 1` + "\n",

@@ -14,6 +14,7 @@ type Values struct {
 	Machine  Machine
 	Alarms   Alarms
 	Cluster  Cluster
+	Peers    []Peer
 	Runtime  Runtime // filled in by the page itself
 }
 
@@ -110,6 +111,25 @@ type Cluster struct {
 	Nodes   map[string]uint64 // by state; this one included
 	Leader  bool              // the catalog has a leader, as far as is known here
 	Waiting uint64            // commands for the catalog that were not answered yet
+}
+
+// Peer is the link to another node.
+type Peer struct {
+	Name       string // one of a kind on the page
+	Up         bool
+	Reconnects uint64 // links that came up after the first
+	Suspicions uint64
+	RoundTrip  time.Duration // of the last heartbeat and its echo; 0: none came back yet
+	Lanes      []PeerLane
+}
+
+// PeerLane is one lane of a link. Bytes are those of messages with their heads.
+type PeerLane struct {
+	Name                            string
+	SentMessages, SentBytes         uint64
+	ReceivedMessages, ReceivedBytes uint64
+	Refused                         uint64 // messages that found the lane full
+	WaitingBytes                    uint64
 }
 
 // Machine is what the node runs on.

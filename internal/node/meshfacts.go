@@ -1,11 +1,16 @@
 package node
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	"holdfast/internal/cluster"
 	"holdfast/internal/metrics"
 	"holdfast/internal/mgmt"
+	"holdfast/internal/peer"
 )
 
 // cluster tells how the cluster stands as this node sees it; a node that is alone is one, too.
@@ -74,4 +79,33 @@ func (n *Node) clusterValues() metrics.Cluster {
 		v.Nodes[s.is.String()]++
 	}
 	return v
+}
+
+// peerValues are the numbers of a scrape about the links to other nodes, in order of their names.
+func (n *Node) peerValues() []metrics.Peer {
+	if n.mesh == nil {
+		return nil
+	}
+	var list []metrics.Peer
+	names := map[string]bool{}
+	all := n.mesh.links.Stats()
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		s := all[id]
+		p := metrics.Peer{
+			Name: n.mesh.nameOf(uint64(id)), Up: s.Up, Reconnects: max(s.Links, 1) - 1, Suspicions: s.Suspicions, RoundTrip: s.RoundTrip,
+		}
+		if names[p.Name] {
+			p.Name = fmt.Sprintf("%s-%016x", p.Name, uint64(id))
+		}
+		names[p.Name] = true
+		for lane, l := range s.Lanes {
+			p.Lanes = append(p.Lanes, metrics.PeerLane{
+				Name: peer.Lane(lane).String(), SentMessages: l.SentMessages, SentBytes: l.SentBytes,
+				ReceivedMessages: l.ReceivedMessages, ReceivedBytes: l.ReceivedBytes, Refused: l.Refused, WaitingBytes: uint64(l.Waiting),
+			})
+		}
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(a, b metrics.Peer) int { return cmp.Compare(a.Name, b.Name) })
+	return list
 }

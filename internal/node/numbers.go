@@ -50,6 +50,7 @@ func (n *Node) values() metrics.Values {
 		},
 		Machine: n.machine(),
 		Cluster: n.clusterValues(),
+		Peers:   n.peerValues(),
 	}
 	if t.BlockedReason != "" {
 		v.Clients.Blocked[t.BlockedReason] = c.Blocked
