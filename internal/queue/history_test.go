@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -299,6 +300,33 @@ func TestModel(t *testing.T) {
 	}
 }
 
+// FuzzModel lets the fuzzer choose the commands.
+func FuzzModel(f *testing.F) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for n := range 8 {
+		b := make([]byte, 100*n)
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		g := newGenerator(0)
+		g.Rand = rand.New(newByteSource(b))
+		m, mod := New(), newModel()
+		for range min(2+len(b)/8, 100) {
+			e := g.entry()
+			compare(t, m, mod, e)
+			if t.Failed() {
+				t.Fatal(describe(e))
+			}
+			if g.IntN(10) == 0 {
+				m = restored(t, m)
+			}
+		}
+	})
+}
+
 // keptSurvives checks that what Kept says is what a Recover leaves; the machine is used up.
 func keptSurvives(t *testing.T, m *Machine) {
 	t.Helper()
@@ -409,7 +437,7 @@ func TestSnapshotV1(t *testing.T) {
 }
 
 // undump gives the bytes that hex.Dump was given.
-func undump(t *testing.T, dump string) []byte {
+func undump(t testing.TB, dump string) []byte {
 	var b []byte
 	for _, line := range strings.Split(strings.TrimSpace(dump), "\n") {
 		middle, _, _ := strings.Cut(line[8:], "|")
@@ -559,6 +587,13 @@ func FuzzRestore(f *testing.F) {
 		}
 		f.Add(m.AppendSnapshot(nil))
 	}
+	text, err := os.ReadFile("testdata/snapshot-v1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	_, dump, _ := strings.Cut(string(text), "----\n")
+	dump, _, _ = strings.Cut(dump, "\n\n")
+	f.Add(undump(f, dump))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m := New()
 		if m.Restore(b) != nil {
