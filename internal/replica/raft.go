@@ -252,8 +252,9 @@ func (x *raftGroup) begin(r *round, time int64) {
 	x.store.reset(1, 1, x.conf, func(*slot) {})
 	x.store.term = 1
 	x.g.index, x.g.term = 1, 1
-	x.writeHardState(r, time)
+	// In this order: a crash that leaves only the first must not leave a member that waits for a leader.
 	x.writeSnapshot(r, time)
+	x.writeHardState(r, time)
 }
 
 // writeHardState puts what must not be forgotten into the round.
