@@ -1,6 +1,7 @@
 package seglog
 
 import (
+	"slices"
 	"sync"
 
 	"holdfast/internal/invariant"
@@ -161,10 +162,7 @@ func (q *fairQueue) take(dst []recordRef, limit int) []recordRef {
 			}
 			g.deficit = max(g.deficit-size, 0)
 			total += size
-			q.bytes -= int64(size)
-			dst = append(dst, g.recs[g.next])
-			g.recs[g.next] = recordRef{}
-			g.next++
+			dst = q.takeHead(dst, g)
 		}
 		q.ring = q.ring[1:]
 		if g.next < len(g.recs) {
@@ -173,6 +171,53 @@ func (q *fairQueue) take(dst []recordRef, limit int) []recordRef {
 	}
 	q.ring = nil
 	return dst
+}
+
+// takeFitting moves records that fit to dst: of each group those at its head without items, up to limit bytes, or, if no group has
+// any, the first record that fits.
+func (q *fairQueue) takeFitting(dst []recordRef, limit int, fits func(*Record) bool) []recordRef {
+	total := 0
+	for _, g := range q.ring {
+		for g.next < len(g.recs) {
+			r := g.recs[g.next].record()
+			size, items := recordSize(r)
+			if items > 0 || len(dst) > 0 && total+align8(size) > limit || !fits(r) {
+				break
+			}
+			total += align8(size)
+			dst = q.takeHead(dst, g)
+		}
+	}
+	for _, g := range q.ring {
+		if len(dst) == 0 && fits(g.recs[g.next].record()) {
+			dst = q.takeHead(dst, g)
+		}
+	}
+	q.ring = slices.DeleteFunc(q.ring, func(g *groupQueue) bool { return g.next == len(g.recs) })
+	return dst
+}
+
+func (q *fairQueue) takeHead(dst []recordRef, g *groupQueue) []recordRef {
+	size, _ := recordSize(g.recs[g.next].record())
+	q.bytes -= int64(align8(size))
+	dst = append(dst, g.recs[g.next])
+	g.recs[g.next] = recordRef{}
+	g.next++
+	return dst
+}
+
+// putBack undoes a take, of which nothing has been reported and after which nothing was put.
+func (q *fairQueue) putBack(recs []recordRef) {
+	for _, ref := range slices.Backward(recs) {
+		g := q.groups[ref.record().Group]
+		if g.next == len(g.recs) {
+			q.ring = append(q.ring, g)
+		}
+		g.next--
+		g.recs[g.next] = ref
+		size, _ := recordSize(ref.record())
+		q.bytes += int64(align8(size))
+	}
 }
 
 // reported forgets a batch that has been reported, and the groups nothing waits for any more.

@@ -12,12 +12,14 @@ import (
 // committer is what the goroutine that writes frames owns. One commit is one frame: one pwrite and one fdatasync for all
 // groups. While a sync runs, the next frame's records gather; there is no other delay.
 type committer struct {
-	buf  []byte      // the frame being built
-	work []*Batch    // swapped with the inbox
-	recs []recordRef // of the frame being built
-	at   []recordAt  // where they lie
-	none []*Batch    // batches without records, reported with this commit
-	fair fairQueue
+	buf    []byte      // the frame being built
+	work   []*Batch    // swapped with the inbox
+	direct bool        // recs are whole batches that did not pass through fair
+	recs   []recordRef // of the frame being built
+	at     []recordAt  // where they lie
+	narrow bool        // recs were chosen for the room there is; others wait for more
+	none   []*Batch    // batches without records, reported with this commit
+	fair   fairQueue
 
 	list     []byte // groups of the last frame with records, for the next one
 	nextList []byte
@@ -63,16 +65,18 @@ func (l *Log) commitOrSleep() bool {
 	waits, urgent := l.in.state()
 	now := l.o.Clock.Mono()
 	wakeAt := int64(0)
+	if waits && c.lazyAt == 0 {
+		c.lazyAt = now + int64(l.o.NoSyncDelay)
+	}
 	switch {
-	case urgent || !c.fair.empty() || waits && closing:
-		return l.commitOnce()
+	case urgent || !c.fair.empty() || len(c.recs) > 0 || waits && (closing || now >= c.lazyAt):
+		if l.commitOnce() {
+			return true
+		}
+		if l.failed.Load() || closing {
+			return false
+		} // else there is no room: it comes back, or something is appended that needs less
 	case waits:
-		if c.lazyAt == 0 {
-			c.lazyAt = now + int64(l.o.NoSyncDelay)
-		}
-		if now >= c.lazyAt {
-			return l.commitOnce()
-		}
 		wakeAt = c.lazyAt
 	case closing:
 		return false
@@ -90,15 +94,17 @@ func (l *Log) commitOrSleep() bool {
 	return true
 }
 
-// commitOnce writes one frame of what waits and reports what has become stable. False: the log has failed, or is closing
-// and has no room; in a test that steps by hand also if there is no room at the moment.
+// commitOnce writes one frame of what waits and reports what has become stable. False: the log has failed, or there is no room
+// for anything that waits.
 func (l *Log) commitOnce() bool {
 	c := &l.com
 	if len(c.recs) == 0 {
 		l.selectRecords()
 	}
 	if len(c.recs) > 0 {
-		if !l.writeFrame() {
+		wrote := l.writeFrame()
+		c.narrow = !wrote
+		if !wrote && (!l.chooseFitting() || !l.writeFrame()) {
 			return false
 		}
 		l.publish()
@@ -117,12 +123,12 @@ func (l *Log) selectRecords() {
 	for _, b := range c.work {
 		bytes += b.p.bytes
 	}
-	direct := c.fair.empty() && bytes <= int64(l.o.FrameMax)
+	c.direct = c.fair.empty() && bytes <= int64(l.o.FrameMax)
 	for _, b := range c.work {
 		switch {
 		case b.p.left == 0:
 			c.none = append(c.none, b)
-		case direct:
+		case c.direct:
 			for i := range b.Records {
 				c.recs = append(c.recs, recordRef{b, i})
 			}
@@ -131,36 +137,92 @@ func (l *Log) selectRecords() {
 		}
 	}
 	clear(c.work)
-	if !direct {
+	if !c.direct {
 		c.recs = c.fair.take(c.recs, l.o.FrameMax)
 	}
 }
 
-// frameSize is an upper bound of what the chosen records take, and of what they add to the segment's tables.
-func (c *committer) frameSize() (frame int64, tables int) {
-	body := 0
-	for _, r := range c.recs {
-		rec := r.record()
-		size, _ := recordSize(rec)
-		body += align8(size)
-		tables += tableEntryMax * len(rec.Blocks)
-		if len(rec.Blocks) > 0 {
-			tables += tableHeadMax
-		}
+// chooseFitting chooses other records than those for which there is no room, and tells whether there are any: what waits for
+// room must not keep out what makes some. Records without items are chosen as long as there are any, for what consumers settle is
+// among them; then one with items, so that what waits behind it has its turn. The last of the room is for the former.
+func (l *Log) chooseFitting() bool {
+	c := &l.com
+	if l.failed.Load() {
+		return false
 	}
-	return alignPage64(int64(headSize + align8(len(c.list)) + body)), tables + len(c.recs)*listEntryMax
+	c.putBack()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var f frameSize
+	fits := func(r *Record) bool {
+		more := f
+		more.add(r)
+		frame, tables := more.bytes(len(c.list))
+		if (l.active == nil || l.active.room(tables) < frame) && l.pickable(c.need(frame, tables), segmentHot) < 0 {
+			return false
+		}
+		f = more
+		return true
+	}
+	c.recs = c.fair.takeFitting(c.recs, l.o.FrameMax, fits)
+	return len(c.recs) > 0
+}
+
+// putBack returns the records of a frame that was not written to where they were taken from.
+func (c *committer) putBack() {
+	if c.direct { // whole batches, and nothing else waits
+		var last *Batch
+		for _, r := range c.recs {
+			if r.b != last {
+				c.fair.put(r.b)
+				last = r.b
+			}
+		}
+	} else {
+		c.fair.putBack(c.recs)
+	}
+	clear(c.recs)
+	c.recs, c.direct = c.recs[:0], false
+}
+
+// frameSize adds up what records take.
+type frameSize struct{ records, body, tables int }
+
+func (f *frameSize) add(r *Record) {
+	size, _ := recordSize(r)
+	f.records++
+	f.body += align8(size)
+	f.tables += tableEntryMax * len(r.Blocks)
+	if len(r.Blocks) > 0 {
+		f.tables += tableHeadMax
+	}
+}
+
+// bytes is an upper bound of the frame with them, behind a frame with a list of this length, and of what they add to the
+// segment's tables.
+func (f *frameSize) bytes(list int) (frame int64, tables int) {
+	return alignPage64(int64(headSize + align8(list) + f.body)), f.tables + f.records*listEntryMax
+}
+
+// need is how large a segment must be that begins with such a frame.
+func (c *committer) need(frame int64, tables int) int64 {
+	header := int64(alignPage(headSize + align8(len(c.list)) + segmentHeaderSize))
+	return header + frame + int64(alignPage(tables)) + footerSpare
 }
 
 // writeFrame makes the chosen records durable.
 func (l *Log) writeFrame() bool {
 	c := &l.com
-	frame, tables := c.frameSize()
+	var f frameSize
+	for _, r := range c.recs {
+		f.add(r.record())
+	}
+	frame, tables := f.bytes(len(c.list))
 	seg := l.active // only this goroutine changes it
 	fresh := seg == nil || seg.room(tables) < frame
 	if fresh {
 		began := l.o.Clock.Mono()
-		header := int64(alignPage(headSize + align8(len(c.list)) + segmentHeaderSize))
-		next := l.takeFree(header+frame+int64(alignPage(tables))+footerSpare, segmentHot)
+		next := l.takeFree(c.need(frame, tables), segmentHot)
 		if next == nil {
 			return false
 		}
@@ -282,6 +344,9 @@ func (l *Log) publish() {
 	seg.lastSeq, seg.stable = c.written, seg.end
 	invariant.That(seg.end <= seg.size, "a frame reaches beyond its segment")
 	l.seq = c.written
+	if !c.narrow { // nothing waits for a segment
+		l.need = 0
+	}
 	l.logged += int64(len(c.buf))
 	l.movedAt = c.lastCommit
 	l.changed = true

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -15,6 +16,9 @@ import (
 // Then nothing but deletions comes, as when consumers drain: all of it becomes stable, space comes back, the alarm ends. D8
 func TestConsumersDrainAFullDisk(t *testing.T) {
 	for seed := range uint64(100) {
+		drainFullDisk(t, seed)
+	}
+	for _, seed := range []uint64{661, 894, 912, 1178, 1421, 1461, 2004, 2375, 2706, 2930} { // once stuck
 		drainFullDisk(t, seed)
 	}
 }
@@ -140,4 +144,106 @@ func TestStartsOnAFullDisk(t *testing.T) {
 	if full() || r.fatal != nil {
 		t.Fatalf("drained, and still %v, %v: %+v", r.alarm, r.fatal, r.l.Stats())
 	}
+}
+
+// fillUp has group 2 fill a disk of this many segments with entries of so many bytes, until there is no room for the last one,
+// whose index it returns.
+func (r *rig) fillUp(segments int, bytes int) uint64 {
+	r.t.Helper()
+	r.fs.SetCapacity(int64(segments) * 64 << 10)
+	for index := uint64(1); ; index++ {
+		r.l.Append(&Batch{Records: []Record{entryRecord(2, index, index, 1, bytes)}, Sync: true})
+		if !r.commit() {
+			return index
+		}
+	}
+}
+
+// TestSettlesPassWhatHasNoRoom: what waits for room does not keep out what may make some, whether it comes before or after the
+// committer has found that there is no room. When there is room again all of it becomes stable, in the order of each group. D8
+func TestSettlesPassWhatHasNoRoom(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.append(entryRecord(3, 1, 1, 1, 100))
+	full := r.fillUp(6, 18000)
+	reported := make(chan string, 10)
+	add := func(g GroupID, index uint64, items, size int) {
+		r.l.Append(&Batch{Records: []Record{entryRecord(g, index, index, items, size)}, Sync: true, Stable: func(b *Batch) {
+			reported <- fmt.Sprint(b.Records[0].Group, "/", b.Records[0].Index)
+		}})
+	}
+	add(2, full+1, 0, 0) // behind the one that waits
+	add(4, 1, 1, 80<<10) // more than a segment
+	add(3, 2, 0, 0)
+	r.commit()
+	if len(reported) != 1 || <-reported != "3/2" {
+		t.Fatalf("the entry without items waits: %+v", r.l.Stats())
+	}
+
+	r.l.noLoop, r.l.need = false, 0
+	r.l.wg.Add(2)
+	go r.l.commitLoop()
+	go r.l.prepareLoop()
+	asleep := func() (is bool) { // the committer has found that there is no room
+		r.l.mu.Lock()
+		defer r.l.mu.Unlock()
+		return r.l.need > 0
+	}
+	for !asleep() {
+		runtime.Gosched()
+	}
+	add(3, 3, 0, 0)
+	if got := <-reported; got != "3/3" {
+		t.Fatalf("%s became stable without room", got)
+	}
+	r.fs.SetCapacity(1 << 30)
+	kick(r.l.prepKick)
+	order := map[byte]string{}
+	for range 2 {
+		got := <-reported
+		order[got[0]] += got
+	}
+	if order['2'] != fmt.Sprint("2/", full+1) || order['4'] != "4/1" {
+		t.Fatalf("became stable: %v", order)
+	}
+	r.l.closing.Store(true)
+	kick(r.l.in.wake)
+	close(r.l.stop)
+	r.l.wg.Wait()
+}
+
+// TestRewriterKeepsItsRoom: on a full disk the rewriter does not use up the last free segment for a part of what it would have to
+// copy; it is there for the committer, and for the rewriter when so much has died that it is enough.
+func TestRewriterKeepsItsRoom(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	for i := uint64(1); i <= 5; i++ { // a segment and a little
+		r.append(entryRecord(2, i, i, 1, 9000))
+	}
+	r.append(snapshotRecord(2, 5))
+	r.l.Release(2, 5, []Range{{3, 5}})
+	r.keep()
+	for _, s := range r.l.pool {
+		r.l.discard(s)
+	}
+	r.l.pool = nil
+	r.fs.SetCapacity(r.fs.Used() + 7*pageSize)
+	r.l.need = 6 * pageSize
+	r.l.prepareStep()
+	r.l.need = 0
+	rest := func() Stats {
+		for range 10 {
+			r.clk.Advance(time.Second)
+			r.keep()
+		}
+		return r.l.Stats()
+	}
+	if s := rest(); s.Cold != 0 || s.Free != 1 || !s.SpaceAlarm || s.Hot != 2 {
+		t.Fatalf("two items of 9 kB beside 24 KiB of room: %+v", s)
+	}
+	r.l.Release(2, 5, []Range{{2, 2}})
+	if s := rest(); s.Cold != 1 || s.Hot != 1 {
+		t.Fatalf("one item of 9 kB beside 24 KiB of room: %+v", s)
+	}
+	r.mustRead(2, 1)
 }

@@ -149,7 +149,7 @@ func (l *Log) recycle(s *segment) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pool = append(l.pool, &segment{id: s.id, file: s.file, size: s.size})
-	l.space.Broadcast()
+	l.spaceChanged()
 	return nil
 }
 

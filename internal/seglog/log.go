@@ -46,6 +46,7 @@ type Log struct {
 	target    int64 // size of new segments
 	want      int   // how many free segments to hold ready
 	need      int64 // a frame waits for a segment of at least this size
+	needCold  int64 // the rewriter would go on with one of this size
 	liveItems int64
 	askedOut  int
 	hits      map[GroupID]Hit
@@ -207,9 +208,8 @@ func (l *Log) fail(err error) {
 		close(l.failing)
 		l.log.Error("log failed; nothing becomes stable any more", "error", err)
 		l.mu.Lock()
-		l.space.Broadcast()
+		l.spaceChanged()
 		l.mu.Unlock()
-		kick(l.in.wake)
 		kick(l.prepKick)
 		kick(l.keepKick)
 		if l.o.Events.Fatal != nil {
@@ -233,9 +233,8 @@ func (l *Log) Close(clean bool) error {
 	}
 	if l.started.Load() && !l.noLoop {
 		l.mu.Lock()
-		l.space.Broadcast()
+		l.spaceChanged()
 		l.mu.Unlock()
-		kick(l.in.wake)
 		if !l.waitFor(l.com.done) {
 			return l.failure // hung: files stay open, the process is about to end
 		}

@@ -27,28 +27,32 @@ var (
 	errNoSpace = syscall.ENOSPC
 )
 
-// takeFree takes a segment of at least need bytes from the pool. The committer waits for one; nil means that the log has
-// failed or is closing. Where a test steps by hand nobody waits, and nil may also mean that there is no room.
+// takeFree takes a segment of at least need bytes from the pool. The committer waits for one that is being made; nil means that
+// the log has failed, or that there is no room, of which spaceChanged tells the committer when there may be some again.
 func (l *Log) takeFree(need int64, kind segmentKind) *segment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for !l.failed.Load() {
 		if s := l.pickFree(need, kind); s != nil {
-			if l.need <= s.size {
-				l.need = 0
+			if kind == segmentCold {
+				l.needCold = 0
 			}
 			kick(l.prepKick)
 			return s
 		}
 		if kind == segmentCold && !l.noLoop {
 			l.want = max(l.want, poolBusy)
-			if len(l.pool) > 0 { // all too small
-				l.need = max(l.need, need)
+			if len(l.pool) > 0 || l.noSpace != "" { // all too small
+				l.needCold = need
 			}
 			kick(l.prepKick)
 			return nil
 		}
-		l.need = max(l.need, need)
+		if kind == segmentHot {
+			l.need = need
+		} else {
+			l.needCold = need
+		}
 		if l.noLoop {
 			l.mu.Unlock()
 			made := l.prepareStep()
@@ -58,13 +62,22 @@ func (l *Log) takeFree(need int64, kind segmentKind) *segment {
 			}
 			continue
 		}
-		if l.closing.Load() && l.noSpace != "" {
+		kick(l.prepKick)
+		if l.noSpace != "" {
 			return nil
 		}
-		kick(l.prepKick)
 		l.space.Wait()
 	}
 	return nil
+}
+
+// needed is how large a segment is that somebody waits for, 0 if nobody does.
+func (l *Log) needed() int64 { return max(l.need, l.needCold) }
+
+// spaceChanged has the committer look again whether there is room.
+func (l *Log) spaceChanged() {
+	l.space.Broadcast()
+	kick(l.in.wake)
 }
 
 func (l *Log) pickFree(need int64, kind segmentKind) *segment {
@@ -99,7 +112,7 @@ func (l *Log) pickable(need int64, kind segmentKind) int {
 // rewritable tells whether rewriting or a checkpoint can free a segment now.
 func (l *Log) rewritable() bool {
 	for _, s := range l.segs {
-		if s.state == segSealed && !s.stuck && s.tails == 0 && 2*s.liveBytes < s.size {
+		if s.state == segSealed && !s.stuck && s.tails == 0 && 2*s.liveBytes < s.size && l.roomForSurvivors(s) {
 			return true
 		}
 	}
@@ -124,7 +137,7 @@ func (l *Log) busy() bool { return l.o.Clock.Mono()-l.rolledAt < int64(calmAfter
 // wanted tells whether a segment that has become free is to be used again.
 func (l *Log) wanted(s *segment) bool {
 	switch ready := len(l.pool); {
-	case l.noSpace != "" && ready < poolBusy, l.need > 0 && s.size >= l.need:
+	case l.noSpace != "" && ready < poolBusy, l.needed() > 0 && s.size >= l.needed():
 		return true
 	case s.size > l.target || s.size < l.target/4:
 		return false
@@ -175,15 +188,16 @@ func (l *Log) prepareStep() bool {
 		l.mu.Unlock()
 		return false
 	}
-	size, urgent := l.target, l.need > 0 && l.pickable(l.need, segmentHot) < 0
+	need := l.needed()
+	size, urgent := l.target, need > 0 && l.pickable(need, segmentHot) < 0
 	if len(l.pool) == 0 && l.active != nil { // larger ones when there is time for them
 		size = min(size, max(l.active.size, l.o.SegmentMin))
 	}
 	if urgent {
-		size = max(size, alignPage64(l.need))
+		size = max(size, alignPage64(need))
 	}
 	if l.noSpace != "" {
-		size = max(l.o.SegmentMin, alignPage64(l.need))
+		size = max(l.o.SegmentMin, alignPage64(need))
 	}
 	total, _, _, limit := l.spaceState()
 	enough := l.fullSized() >= l.want || len(l.pool) > 0 && total+size > limit && l.free >= uint64(size) // recycling will bring one
@@ -222,7 +236,7 @@ func (l *Log) prepareStep() bool {
 		return false
 	}
 	l.pool = append(l.pool, &segment{id: id, file: file, size: size})
-	l.space.Broadcast()
+	l.spaceChanged()
 	switch {
 	case why != "":
 		l.setNoSpace(why)
@@ -255,7 +269,7 @@ func (l *Log) emergencySize(size int64) int64 {
 		return 0
 	}
 	l.mu.Lock()
-	least := max(alignPage64(l.need), l.o.SegmentMin/16)
+	least := max(alignPage64(l.needed()), l.o.SegmentMin/16)
 	l.mu.Unlock()
 	less := max(int64(u.Free/2)&^(pageSize-1), least)
 	if less >= size || uint64(less) > u.Free {
@@ -269,7 +283,7 @@ func (l *Log) emergencySize(size int64) int64 {
 func (l *Log) tooSmall(size int64) *segment {
 	room := int64(l.free)
 	for _, s := range l.pool {
-		if s.size >= l.need {
+		if s.size >= l.needed() {
 			return nil
 		}
 		room += s.size
@@ -285,7 +299,7 @@ func (l *Log) tooSmall(size int64) *segment {
 
 // unwanted takes a segment out of the pool that is too many, or of a size no longer used.
 func (l *Log) unwanted() *segment {
-	if l.need > 0 || l.noSpace != "" {
+	if l.needed() > 0 || l.noSpace != "" {
 		return nil
 	}
 	most := l.want
@@ -366,7 +380,7 @@ func (l *Log) fill(file vfs.File, size int64, urgent bool) error {
 			continue
 		}
 		l.mu.Lock()
-		urgent = l.need > 0 || len(l.pool) == 0 && l.active != nil
+		urgent = l.needed() > 0 || len(l.pool) == 0 && l.active != nil
 		l.mu.Unlock()
 		l.o.Clock.Rest(time.Duration(n*int64(time.Second)/l.o.FillRate), l.stop)
 	}
@@ -375,6 +389,9 @@ func (l *Log) fill(file vfs.File, size int64, urgent bool) error {
 
 // setNoSpace notes why no segment can be made and raises or ends the alarm. It releases l.mu.
 func (l *Log) setNoSpace(why string) {
+	if (l.noSpace == "") != (why == "") {
+		l.spaceChanged()
+	}
 	l.noSpace = why
 	l.updateAlarm()
 }
@@ -388,9 +405,6 @@ func (l *Log) updateAlarm() {
 	on := why != ""
 	changed := on != l.alarmOn
 	l.alarmOn = on
-	if changed {
-		l.space.Broadcast()
-	}
 	l.mu.Unlock()
 	if !changed {
 		return

@@ -87,7 +87,7 @@ func (l *Log) chooseVictim(now int64) (victim *segment, ask []GroupID) {
 		if s.stuck && s.tails == 0 && s.pins == 0 {
 			s.stuck = false
 		}
-		if s.state != segSealed || s.stuck || s.kept > 0 || s.empty() || 2*s.liveBytes >= s.size || !s.footer && !s.tablesStay {
+		if s.state != segSealed || s.stuck || s.kept > 0 || s.empty() || 2*s.liveBytes >= s.size || !s.footer && !s.tablesStay || !l.roomForSurvivors(s) {
 			continue
 		}
 		if s.tails > 0 {
@@ -115,6 +115,36 @@ func (l *Log) chooseVictim(now int64) (victim *segment, ask []GroupID) {
 		}
 	}
 	return victim, ask
+}
+
+// roomForSurvivors tells whether what lives in a segment can be copied: when no segment can be made, the rewriter must not use up
+// the room there is for half of what it would have to copy, after which nothing came back.
+func (l *Log) roomForSurvivors(s *segment) bool {
+	if l.noSpace == "" {
+		return true
+	}
+	records := int64(len(s.runs) + s.snaps)
+	tables := int64(s.items)*tableEntryMax + records*tableHeadMax
+	body := s.liveBytes + int64(s.items)*(4+blockSize) + records*(recordHead+8)
+	frames := body/int64(l.o.FrameMax-l.liveRecordMax()) + 1
+	size := alignPage64(body + frames*headSize)
+	if frames > 1 {
+		size += frames * pageSize
+	}
+	var room int64 // of an open cold segment, which is filled first
+	if l.cold != nil {
+		if room = l.cold.room(int(tables)); room >= size {
+			return true
+		}
+		room = max(0, room-int64(l.o.FrameMax))
+	}
+	need := size + pageSize + alignPage64(tables) + footerSpare
+	for _, free := range l.pool {
+		if room+free.size >= need {
+			return true
+		}
+	}
+	return room+int64(l.free) >= need
 }
 
 // may tells whether copying is still worth it: in a log in which nothing happens, a bounded amount must do.
@@ -336,12 +366,9 @@ func (l *Log) flushCold() error {
 	frame := alignPage64(headSize + int64(c.bytes))
 	l.mu.Lock()
 	seg := l.cold
-	if seg != nil && seg.room(tables) < frame {
-		l.sealCold()
-		seg = nil
-	}
+	fits := seg != nil && seg.room(tables) >= frame
 	l.mu.Unlock()
-	if seg == nil {
+	if !fits {
 		var err error
 		if seg, err = l.openCold(frame + pageSize + int64(alignPage(tables)) + footerSpare); err != nil {
 			return err
@@ -460,7 +487,7 @@ func (l *Log) turnItems(seg *segment, old *run, rec *Record, at recordAt) {
 	g.forget()
 }
 
-// openCold begins a new cold segment: its header is written with the first frame's sync.
+// openCold begins a new cold segment in place of the one there is: its header is written with the first frame's sync.
 func (l *Log) openCold(need int64) (*segment, error) {
 	seg := l.takeFree(need, segmentCold)
 	if seg == nil {
@@ -477,6 +504,9 @@ func (l *Log) openCold(need int64) (*segment, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.cold != nil {
+		l.sealCold()
+	}
 	seg.state, seg.firstSeq, seg.lastSeq = segActive, 1, 1
 	seg.end = int64(len(buf))
 	seg.stable = seg.end
