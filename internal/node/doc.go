@@ -8,6 +8,7 @@
 // Map of the files:
 //
 //	node.go      Options, Start: the order of coming up
+//	before.go    what would end a start, looked for before anything is written
 //	stop.go      Stop and fail-stop: the order of going down
 //	life.go      a process whose node is stopped, reset and started again
 //	reset.go     a data folder that is emptied

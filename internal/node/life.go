@@ -50,6 +50,9 @@ var (
 // later ones. A node that the cluster has removed does not come up, but the process stays, so that it can be reset; so it
 // does when stop_app ends the start. Any other failure is returned, with all given back.
 func Begin(o Options, ready func(*Node)) (*Life, error) {
+	if err := before(&o); err != nil {
+		return nil, err
+	}
 	lock, err := lockData(o.FS, o.Settings.DataDir)
 	if err != nil {
 		return nil, err

@@ -114,6 +114,9 @@ func Start(o Options) (*Node, error) {
 func (n *Node) start(o Options) (err error) {
 	began := n.clock.Now()
 	dir := n.settings.DataDir
+	if err := before(&o); err != nil {
+		return err
+	}
 	if o.Door == nil {
 		if n.lock, err = lockData(n.fs, dir); err != nil {
 			return err
