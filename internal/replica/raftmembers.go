@@ -31,6 +31,8 @@ const (
 	Promote
 	// Remove takes a member out.
 	Remove
+	// Demote takes a member's vote back: it stays as a learner.
+	Demote
 )
 
 // Errors of changes. All but the last are ErrChangeRefused, too: nothing has happened.
@@ -119,7 +121,7 @@ func (x *raftGroup) refused(c MemberChange) error {
 		if !voter && x.behind(id) {
 			return ErrBehind
 		}
-	case Remove:
+	case Remove, Demote:
 		if voter && len(x.conf.Voters) == 1 {
 			return ErrLastVoter
 		}
@@ -162,7 +164,7 @@ func (g *Group) ChangeMembers(c MemberChange, done func(error)) {
 func encodeChange(c MemberChange) *pb.ConfChangeV2 {
 	typ := pb.ConfChangeAddNode
 	switch c.Kind {
-	case AddLearner:
+	case AddLearner, Demote:
 		typ = pb.ConfChangeAddLearnerNode
 	case Remove:
 		typ = pb.ConfChangeRemoveNode
