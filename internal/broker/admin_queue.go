@@ -94,6 +94,9 @@ func (b *Broker) AdminPurgeQueue(vhost, name string) (uint64, error) {
 // AdminPublish publishes a message and waits until it is as safe as its route
 // makes it. It says into how many queues it went; 0: unroutable.
 func (b *Broker) AdminPublish(p AdminPublish) (queues int, err error) {
+	if b.fresh != nil {
+		b.fresh()
+	}
 	v := b.view()
 	if v.VHost(p.VHost) == nil {
 		return 0, noVHost(p.VHost)

@@ -40,6 +40,11 @@ type Options struct {
 	// Barrier answers when the view here has all that was answered on any node before, or after a short wait with an
 	// error. Nil: it always has.
 	Barrier func(done func(any, error))
+	// Fresh returns when the view may be routed by: at once, unless this node was out of touch with the others; then
+	// within a second. Nil: it always may.
+	Fresh func()
+	// Suspect reports whether another node is suspected to be gone. Nil: none is.
+	Suspect func(node uint64) bool
 	// NewReader makes what one goroutine reads messages from the disk with.
 	NewReader func() *Reader
 }
@@ -58,6 +63,8 @@ type Broker struct {
 	newReader   func() *Reader
 	self        uint64
 	barrier     func(done func(any, error))
+	fresh       func()
+	suspect     func(node uint64) bool
 	incarnation catalog.Incarnation
 	counters    counters
 	collector   *collector
@@ -97,6 +104,8 @@ func New(o Options) *Broker {
 		newReader: o.NewReader,
 		self:      o.Self,
 		barrier:   o.Barrier,
+		fresh:     o.Fresh,
+		suspect:   o.Suspect,
 		conns:     make(map[catalog.ConnID]*Conn),
 		alarms:    make(map[AlarmKind]Alarm),
 		going:     make(map[catalog.QueueID]chan struct{}),

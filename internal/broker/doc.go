@@ -29,6 +29,7 @@
 //	publisher.go   a channel's publishing side, with its cache of routes
 //	reply.go       direct reply-to
 //	collect.go     auto-delete, exclusive and deleted queues: cleaning up
+//	elsewhere.go   what another node of the cluster decided, or took with it
 //	alarm.go       memory and disk alarms
 //	metrics.go     counters
 package broker

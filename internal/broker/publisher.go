@@ -123,6 +123,9 @@ func (c *Conn) Publisher() *Publisher {
 // are borrowed; what the route says of the properties borrows from them.
 func (p *Publisher) Route(exchange, key []byte, properties wire.Properties) (Route, *amqperr.Error) {
 	invariant.Pass("broker", "route asked for")
+	if fresh := p.c.b.fresh; fresh != nil && len(p.dirty) == 0 { // else it was asked for this batch
+		fresh()
+	}
 	if v := p.c.b.view(); v != p.view {
 		p.renew(v)
 	}

@@ -102,12 +102,16 @@ func (b *Broker) Changed(r *catalog.Result, awaited bool) {
 	if len(r.Removed.Queues) > 0 && !awaited {
 		go b.dropQueues(r.Removed.Queues, func() {})
 	}
+	if len(r.Removed.VHosts)+len(r.Removed.Users) > 0 && !awaited {
+		go b.closeRemoved(&r.Removed)
+	}
 }
 
 // Sync brings what runs here and the catalog's view together: at the start of a node in a cluster, and when the catalog
 // came whole.
 func (b *Broker) Sync() {
 	b.dropUnknown()
+	b.closeUnknown()
 	for q := range b.view().QueuesOn(b.self).All() {
 		if q.Type != catalog.Quorum && b.queues.Get(seglog.GroupID(q.ID)) == nil {
 			b.make(q)
@@ -166,6 +170,12 @@ func (b *Broker) declareQueue(d catalog.QueueDecl) (DeclaredQueue, *amqperr.Erro
 	}
 	for began := b.clock.Mono(); b.clock.Mono()-began <= int64(b.settings.DeclareTimeout); {
 		q, e := b.view().DeclaredQueue(&d)
+		if e != nil && b.orphaned(d.VHost, d.Name) {
+			if err := b.removeOrphan(d.VHost, d.Name); err != nil {
+				return fail(err)
+			}
+			continue
+		}
 		if e != nil {
 			return DeclaredQueue{}, e
 		}

@@ -65,6 +65,7 @@ func (t *txn) deleteVHost(name string) *amqperr.Error {
 	}
 	t.generation++
 	t.vhosts = t.vhosts.Delete(t.edit, name)
+	t.res.Removed.VHosts = append(t.res.Removed.VHosts, name)
 	for _, q := range vh.queues.All() {
 		t.forgetQueue(q)
 	}
@@ -111,6 +112,7 @@ func (t *txn) deleteUser(name string) *amqperr.Error {
 	}
 	t.generation++
 	t.users = t.users.Delete(t.edit, name)
+	t.res.Removed.Users = append(t.res.Removed.Users, name)
 	t.removePermissions(func(p *Permission) bool { return p.User == name })
 	return nil
 }

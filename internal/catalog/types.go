@@ -173,6 +173,8 @@ type Removed struct {
 	Exchanges []*Exchange
 	Bindings  []*Binding
 	Members   []LostMember // of quorum queues that go on without them
+	VHosts    []string
+	Users     []string
 }
 
 // LostMember is a copy that a quorum queue no longer has.
