@@ -77,10 +77,18 @@ func about(object string, err error) error {
 	return notFound{err, object}
 }
 
+// staleHeader says in an answer that what is listed may be old, and why.
+const staleHeader = "Holdfast-Stale"
+
 // answered makes an http.Handler of a handler.
 func (s *Server) answered(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		value, err := h(w, r)
+		if stale := s.options.Stale; stale != nil && r.Method == http.MethodGet {
+			if why := stale(); why != "" {
+				w.Header().Set(staleHeader, why)
+			}
+		}
 		switch {
 		case err != nil:
 			s.refuse(w, r, err)

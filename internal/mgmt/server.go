@@ -63,6 +63,7 @@ type Options struct {
 	ConfigFile string       // "" if there is none
 	Facts      func() Facts // the node as a whole
 	Cluster    func() Cluster
+	Stale      func() string // why listings may be old, "" if they are not; nil: they never are
 	Metrics    http.Handler // the aggregated page
 	Objects    metrics.Objects
 	Logger     *slog.Logger

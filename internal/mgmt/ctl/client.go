@@ -18,6 +18,7 @@ import (
 // client speaks to the node that serves one data folder.
 type client struct {
 	folder string
+	stale  string // why what the node answered may be old, if it may
 	http   *http.Client
 }
 
@@ -78,6 +79,9 @@ func (c *client) do(ctx context.Context, method, path string, in, out any) error
 		return c.unreachable(err)
 	}
 	defer answer.Body.Close()
+	if why := answer.Header.Get("Holdfast-Stale"); why != "" {
+		c.stale = why
+	}
 	if answer.StatusCode >= 300 {
 		r := &refused{status: answer.StatusCode}
 		if err := json.NewDecoder(answer.Body).Decode(&r.refusal); err != nil || r.Reason == "" {

@@ -101,7 +101,11 @@ func (r *run) cobra(c *command) *cobra.Command {
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Duration(r.timeout*float64(time.Second)))
 			defer cancel()
 			r.ctx, r.client = ctx, newClient(r.data)
-			return exitCode(c.run(r, args), ExitData)
+			err := exitCode(c.run(r, args), ExitData)
+			if r.client.stale != "" {
+				fmt.Fprintf(r.Err, "Warning: this may be out of date: %s\n", r.client.stale)
+			}
+			return err
 		},
 	}
 	if c.flags != nil {
