@@ -108,7 +108,7 @@ func (m *mesh) tell(ctx context.Context, from peer.Hello, q asked) (t told, err 
 // barrier waits until the view here has all that was answered anywhere before, for a second at most.
 func (m *mesh) barrier(ctx context.Context) error {
 	done := make(chan error, 1)
-	m.forward.Barrier(func(_ any, err error) { done <- err })
+	m.Barrier(func(_ any, err error) { done <- err })
 	select {
 	case err := <-done:
 		return err

@@ -19,8 +19,6 @@ import (
 const (
 	// everywhere is how long an answer waits at most for nodes that have not applied the command yet.
 	everywhere = time.Second
-	// barrierWait bounds a read barrier.
-	barrierWait = time.Second
 )
 
 // forwarder brings the catalog's commands of a node in a cluster to whoever leads the catalog's group, and answers when
@@ -38,6 +36,7 @@ type forwarder struct {
 	now           func() int64
 	propose       func(cmd []byte, done func(any, error)) // puts it in order here, if this node leads
 	send          func(to uint64, control bool, append func([]byte) []byte) bool
+	stale         func() // another node no longer waits for this one
 
 	mu      sync.Mutex
 	next    uint64
@@ -70,6 +69,7 @@ const (
 	forwardPropose byte = 1 + iota // session, number, command in its envelope
 	forwardRefused                 // session, number, whether nothing has happened
 	forwardApplied                 // session, number
+	forwardStale                   // session, number: it was not waited for this node any longer
 )
 
 // envelopeVersion starts a command in its envelope.
@@ -124,9 +124,6 @@ func (c *clusterCatalog) Restore(blob []byte) error {
 
 // Propose implements broker.Proposer. What a group of a cluster has applied is on disk.
 func (f *forwarder) Propose(cmd []byte, _ bool, done func(any, error)) { f.put(cmd, done, f.wait) }
-
-// Barrier answers when this node has applied all that was answered anywhere before; within a second.
-func (f *forwarder) Barrier(done func(any, error)) { f.put(nil, done, int64(barrierWait)) }
 
 func (f *forwarder) put(cmd []byte, done func(any, error), wait int64) {
 	f.mu.Lock()
@@ -294,13 +291,15 @@ func (f *forwarder) tick() {
 // settle answers what can be, and unlocks the mutex.
 func (f *forwarder) settle(now int64) {
 	var ready []*proposal
+	var stale []late
 	for seq, p := range f.pending {
 		switch {
 		case p.applied && f.everywhere(p):
 		case p.applied && now-p.appliedAt >= int64(everywhere):
-			for node := range f.there {
-				if _, has := p.heard[node]; !has {
+			for node, waited := range f.there {
+				if _, has := p.heard[node]; !has && waited {
 					f.there[node] = false
+					stale = append(stale, late{node, seq})
 				}
 			}
 		case !p.applied && now >= p.until:
@@ -316,10 +315,21 @@ func (f *forwarder) settle(now int64) {
 	}
 	f.mu.Unlock()
 	slices.SortFunc(ready, func(a, b *proposal) int { return cmp.Compare(a.seq, b.seq) })
+	// Who is late must ask before it routes: what was answered now is not yet known there.
+	for _, l := range stale {
+		f.send(l.node, true, func(b []byte) []byte {
+			b = append(b, forwardStale)
+			b = binary.AppendUvarint(b, f.session)
+			return binary.AppendUvarint(b, l.seq)
+		})
+	}
 	for _, p := range ready {
 		p.answer()
 	}
 }
+
+// late is a node that was not waited for any longer, and for which command.
+type late struct{ node, seq uint64 }
 
 func (p *proposal) answer() {
 	if p.done == nil {
@@ -436,6 +446,8 @@ func (f *forwarder) receive(from uint64, msg []byte) {
 		if session == f.session {
 			f.heard(from, seq)
 		}
+	case forwardStale:
+		f.stale()
 	}
 }
 

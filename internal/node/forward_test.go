@@ -17,6 +17,7 @@ type parliament struct {
 	done   map[uint64]int // how far a node has applied
 	held   bool           // what the leader gets is not committed
 	lost   [][]byte       // what it got then
+	told   []uint64       // nodes that were told that they are late
 }
 
 func newParliament(t *testing.T) *parliament {
@@ -39,6 +40,7 @@ func newParliament(t *testing.T) *parliament {
 				p.nodes[to].receive(id, add(nil))
 				return true
 			},
+			stale: func() { p.told = append(p.told, id) },
 		}
 	}
 	for _, f := range p.nodes {
@@ -109,6 +111,9 @@ func TestForwardedCommandIsAnsweredWhenAllHaveIt(t *testing.T) {
 	p.nodes[2].tick()
 	if answered != 2 {
 		t.Fatal("a node that is late is waited for without end")
+	}
+	if len(p.told) != 1 || p.told[0] != 3 {
+		t.Errorf("told that they are late: nodes %v", p.told)
 	}
 	p.nodes[2].Propose([]byte("z"), true, func(any, error) { answered++ })
 	p.apply(1)

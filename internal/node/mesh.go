@@ -31,6 +31,7 @@ type mesh struct {
 	state   cluster.State
 	forward *forwarder
 	belong  belonging
+	touch   *touch
 	life    context.Context // ends when the links are about to be closed
 	end     context.CancelFunc
 
@@ -46,6 +47,7 @@ type mesh struct {
 
 	detector *cluster.Detector // of the goroutine that watches
 	busy     atomic.Bool       // duties are being carried out
+	trouble  string            // of the last change of the catalog's group; whoever is busy has it
 }
 
 // event is what the links said.
@@ -112,9 +114,10 @@ func (n *Node) joinMesh(ctx context.Context) error {
 	}
 	m.life, m.end = context.WithCancel(context.Background())
 	m.belong = belonging{m: m, book: id.Peers}
+	m.touch = newTouch(m)
 	m.forward = &forwarder{
 		self: m.self, session: id.Starts, wait: int64(s.DeclareTimeout), now: n.clock.Mono,
-		pending: map[uint64]*proposal{}, there: map[uint64]bool{}, propose: m.propose, send: m.send,
+		pending: map[uint64]*proposal{}, there: map[uint64]bool{}, propose: m.propose, send: m.send, stale: m.touch.doubt,
 	}
 	log := n.log.With("room", "cluster")
 	m.driver = cluster.NewDriver(cluster.DriverOptions{
@@ -295,7 +298,7 @@ func (m *mesh) Writable(node peer.NodeID, lane peer.Lane) {
 }
 
 // Beat implements peer.Handler.
-func (m *mesh) Beat(peer.NodeID, []byte) {}
+func (m *mesh) Beat(from peer.NodeID, _ []byte) { m.touch.beat(uint64(from)) }
 
 // Suspect implements peer.Handler.
 func (m *mesh) Suspect(node peer.NodeID) {
@@ -359,7 +362,10 @@ func (m *mesh) addCatalog() *replica.SimpleGroup {
 	} else {
 		g = m.n.groups.JoinSimpleRaftGroup(catalogGroup, machine, m.self)
 	}
-	g.OnRole(func(_, leader uint64, _ bool) { m.forward.lead(leader) })
+	g.OnRole(func(_, leader uint64, _ bool) {
+		m.touch.lead(leader)
+		m.forward.lead(leader)
+	})
 	return g
 }
 

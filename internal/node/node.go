@@ -239,7 +239,8 @@ func (n *Node) openLog(o Options) (err error) {
 			return id <= seglog.GroupID(v.LastQueue()) && v.QueueByID(catalog.QueueID(id)) == nil
 		}
 		n.commands = m.addCatalog()
-		b.Commands, b.Self, b.Barrier = m.forward, m.self, m.forward.Barrier
+		b.Commands, b.Self, b.Barrier = m.forward, m.self, m.Barrier
+		b.Fresh, b.Suspect = m.touch.fresh, func(node uint64) bool { return !m.isUp(node) }
 	} else {
 		n.commands = n.groups.NewSimpleGroup(catalogGroup, n.catalog)
 		b.Commands = commands{n.commands}

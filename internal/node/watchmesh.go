@@ -34,6 +34,7 @@ func (m *mesh) watch() {
 		case <-ticker.C():
 			m.follow(m.detector.Tick(m.n.clock.Mono()))
 			m.forward.tick()
+			m.touch.tick()
 			m.belong.tick(m.n.clock.Mono())
 			if ticks++; ticks%dutiesEvery == 0 {
 				m.duties()
@@ -91,6 +92,7 @@ func (m *mesh) retarget() {
 		m.stands[id] = s
 	}
 	m.mu.Unlock()
+	m.touch.votersAre(m.voters())
 	m.links.SetPeers(targets)
 }
 
@@ -164,7 +166,11 @@ func (m *mesh) carryOut(v *catalog.View, st replica.RaftStatus) {
 		}
 		m.mu.Unlock()
 		if gone {
-			m.command(catalog.NodeGone(n.ID, n.Incarnation))
+			m.command(catalog.NodeGone(n.ID, n.Incarnation), func() {
+				m.mu.Lock()
+				delete(m.gone, n.ID) // once more
+				m.mu.Unlock()
+			})
 		}
 	}
 	change, why := nextChange(v, st, m.self, m.isUp)
@@ -174,24 +180,38 @@ func (m *mesh) carryOut(v *catalog.View, st replica.RaftStatus) {
 		m.n.commands.Group().ChangeMembers(*change, func(err error) { done <- err })
 		select {
 		case err := <-done:
-			m.n.log.Info("the catalog's group: "+why, "node", m.nameOf(change.Member.Node), "error", err)
+			m.tellChange(why, m.nameOf(change.Member.Node), err)
 		case <-m.ending:
 		}
 	default:
 		// Who votes is in the catalog, too, for those who choose.
 		for _, member := range st.Members {
 			if n := v.Node(member.Node); n != nil && n.Voter == member.Learner {
-				m.command(catalog.AddNode(catalog.Node{ID: n.ID, Name: n.Name, Addr: n.Addr, Voter: !member.Learner}))
+				m.command(catalog.AddNode(catalog.Node{ID: n.ID, Name: n.Name, Addr: n.Addr, Voter: !member.Learner}), nil)
 			}
 		}
 	}
 }
 
-// command has the catalog carry out a command of the cluster's own.
-func (m *mesh) command(cmd []byte) {
+// tellChange writes down what came of a change of the catalog's group; the same trouble once in a row.
+func (m *mesh) tellChange(why, node string, err error) {
+	if err == nil {
+		m.trouble = ""
+		m.n.log.Info("the catalog's group: "+why, "node", node)
+	} else if text := why + node + err.Error(); m.trouble != text {
+		m.trouble = text
+		m.n.log.Warn("the catalog's group could not be changed yet: "+why, "node", node, "error", err)
+	}
+}
+
+// command has the catalog carry out a command of the cluster's own. failed, if not nil, runs if that came to nothing, or
+// may have.
+func (m *mesh) command(cmd []byte, failed func()) {
 	m.forward.Propose(cmd, true, func(result any, err error) {
 		if r, is := result.(*catalog.Result); is && r.Err == nil {
 			m.n.broker.Changed(r, false)
+		} else if failed != nil {
+			failed()
 		}
 	})
 }
@@ -226,7 +246,7 @@ func nextChange(v *catalog.View, st replica.RaftStatus, self uint64, up func(uin
 	case promote != 0:
 		return &replica.MemberChange{Kind: replica.Promote, Member: on[promote].Member}, "a node gets its vote"
 	case demote != 0:
-		return &replica.MemberChange{Kind: replica.AddLearner, Member: on[demote].Member}, "a node gives its vote back, so that their number is odd"
+		return &replica.MemberChange{Kind: replica.Demote, Member: on[demote].Member}, "a node gives its vote back, so that their number is odd"
 	}
 	return nil, ""
 }

@@ -345,3 +345,11 @@ func TestClusterStopsANodeThatWasRemoved(t *testing.T) {
 		t.Error("the removed node serves clients")
 	}
 }
+
+// both is what a command says on its two streams.
+func (m *member) both(args ...string) string {
+	m.t.Helper()
+	out, err := exec.Command(m.Binary, append([]string{"ctl", "--data", m.Data}, args...)...).CombinedOutput()
+	ok(m.t, err)
+	return string(out)
+}
