@@ -150,6 +150,12 @@ var families = []family{
 		}
 		return 0
 	}),
+	gauge("holdfast_cluster_catalog_stale", "1 while messages are routed by what this node knew last, since the leader of the catalog gives no answer, else 0", func(v *Values) float64 {
+		if v.Cluster.Stale {
+			return 1
+		}
+		return 0
+	}),
 	gauge("holdfast_cluster_commands_waiting", "Commands of this node for the catalog of the cluster that were not answered yet", func(v *Values) float64 { return float64(v.Cluster.Waiting) }),
 	byPeer("holdfast_peer_up", "1 if the link to the node is up, else 0", prometheus.GaugeValue, func(p *Peer) float64 { return truth(p.Up) }),
 	byPeer("holdfast_peer_reconnects_total", "How often the link came up again", prometheus.CounterValue, func(p *Peer) float64 { return float64(p.Reconnects) }),

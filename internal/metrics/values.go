@@ -111,6 +111,7 @@ type Cluster struct {
 	Nodes   map[string]uint64 // by state; this one included
 	Leader  bool              // the catalog has a leader, as far as is known here
 	Waiting uint64            // commands for the catalog that were not answered yet
+	Stale   bool              // messages are routed by what this node knew last: nobody could tell it more
 }
 
 // Peer is the link to another node.

@@ -73,6 +73,7 @@ func (n *Node) clusterValues() metrics.Cluster {
 	m.forward.mu.Lock()
 	v.Leader, v.Waiting = m.forward.leader != 0, uint64(len(m.forward.pending))
 	m.forward.mu.Unlock()
+	v.Stale = m.touch.blind.Load()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.stands {
