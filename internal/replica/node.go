@@ -125,6 +125,7 @@ type Node struct {
 	raftLog    RaftLog
 	raftTicker clock.Ticker
 	reads      reads
+	early      early
 	downMu     sync.Mutex
 	down       map[uint64]bool // nodes known to be away
 	leading    atomic.Int64

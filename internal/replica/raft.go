@@ -50,6 +50,7 @@ type raftGroup struct {
 	members
 	self      uint64 // member id
 	create    bool   // write the first snapshot
+	begins    uint64 // member that is to lead at first; 0: no matter which
 	committed uint64 // while replaying: how far the group is known to be committed
 
 	// What raft said last.
@@ -111,7 +112,7 @@ type role struct {
 
 // NewRaftGroup adds a group that is replicated to members; one of them is on this
 // node. If the log holds the group, it goes on from there and members do not matter;
-// else it begins with them: all nodes must name the same.
+// else it begins with them: all nodes must name the same. The first of them leads at first, if it is up.
 func (n *Node) NewRaftGroup(id seglog.GroupID, h RaftHost, members []Member) *Group {
 	return n.addRaft(n.shards[n.ShardOf(id)], id, h, members)
 }
@@ -136,6 +137,7 @@ func (n *Node) addRaft(s *Shard, id seglog.GroupID, h RaftHost, list []Member) *
 	x.g = &Group{id: id, shard: s, host: h, repl: x, raft: x}
 	g := n.addWith(s, x.g)
 	s.adopt(x)
+	n.giveEarly(x)
 	if started {
 		g.Wake() // the worker starts it
 	}
@@ -157,6 +159,7 @@ func newRaftGroup(h RaftHost, list []Member, node uint64) *raftGroup {
 	if len(list) > 1 || len(list) == 1 && !list[0].Learner {
 		x.members, x.create = newMembers(list), true
 		x.store.conf = x.conf
+		x.begins = list[0].ID
 	}
 	return x
 }

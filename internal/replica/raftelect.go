@@ -98,7 +98,8 @@ func (x *raftGroup) peerNews(p peerNews) {
 }
 
 // rank says how many members come before this one when a leader is sought: voters in
-// order of id, from another one on in each group, without those that are away.
+// order of id, from another one on in each group, without those that are away. As long as nothing
+// has been agreed on, the first one is that which was named first.
 func (x *raftGroup) rank() (rank int, voter bool) {
 	voters := x.conf.Voters
 	at := slices.Index(voters, x.self)
@@ -106,7 +107,11 @@ func (x *raftGroup) rank() (rank int, voter bool) {
 		return 0, false
 	}
 	n := len(voters)
-	for i := int(uint64(x.g.id) % uint64(n)); i != at; i = (i + 1) % n {
+	first := int(uint64(x.g.id) % uint64(n))
+	if i := slices.Index(voters, x.begins); i >= 0 && x.store.last() <= 1 {
+		first = i
+	}
+	for i := first; i != at; i = (i + 1) % n {
 		if !x.g.shard.node.isDown(x.nodes[voters[i]]) {
 			rank++
 		}

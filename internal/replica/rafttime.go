@@ -23,6 +23,7 @@ func (n *Node) raftTick() {
 
 // TickRaft lets one tick pass for all raft groups; the node's goroutine calls it, or a simulator.
 func (n *Node) TickRaft() {
+	n.early.tick()
 	for _, s := range n.shards {
 		if s.hasRafts.Load() {
 			s.mu.Lock()

@@ -66,9 +66,12 @@ func (n *Node) receive(from uint64, msg []byte) error {
 	return nil
 }
 
-// deliver puts a message into the inbox of its group, if the group is here.
+// deliver puts a message into the inbox of its group, or keeps it for a while if the group is not here.
 func (n *Node) deliver(in incoming) {
-	if g := n.Group(in.group); g != nil && g.raft != nil && g.raft.put(in) {
+	g := n.Group(in.group)
+	if g == nil {
+		n.keepEarly(in)
+	} else if g.raft != nil && g.raft.put(in) {
 		g.Wake()
 	}
 }
