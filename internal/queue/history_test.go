@@ -30,7 +30,7 @@ type generator struct {
 }
 
 func newGenerator(seed uint64) *generator {
-	return &generator{Rand: rand.New(rand.NewPCG(seed, 1)), getters: map[ConsumerID]bool{}, uploads: map[[2]uint64]uint32{}}
+	return &generator{Rand: rand.New(rand.NewPCG(seed, 1)), time: 1000, getters: map[ConsumerID]bool{}, uploads: map[[2]uint64]uint32{}}
 }
 
 func (g *generator) entry() *Entry {

@@ -1,7 +1,7 @@
 package queue
 
 // What a host that begins to lead a queue asks its machine: who is there, and what they hold. Nothing here
-// changes anything.
+// changes anything, and no function that is called from here may.
 
 // SessionInfo describes a session.
 type SessionInfo struct {
