@@ -25,7 +25,8 @@ type target struct {
 	brief                       bool   // the connection is closed at once: no TCP keep-alive, which is four system calls
 }
 
-// parseTarget reads an AMQP URI, or just HOST:PORT.
+// parseTarget reads an AMQP URI, or just HOST:PORT. As in PerfTest what the URI does not say is guest, guest and /: a user
+// without a password, or with an empty one, has the password guest.
 func parseTarget(text string) (target, error) {
 	if !strings.Contains(text, "://") {
 		text = "amqp://" + text
@@ -53,7 +54,9 @@ func parseTarget(text string) (target, error) {
 	t.addr = net.JoinHostPort(host, port)
 	if u.User != nil {
 		t.user = u.User.Username()
-		t.password, _ = u.User.Password()
+		if password, _ := u.User.Password(); password != "" {
+			t.password = password
+		}
 	}
 	if len(u.Path) > 1 {
 		t.vhost = u.Path[1:]

@@ -67,7 +67,9 @@ func TestTargets(t *testing.T) {
 		"amqp://":               {addr: "localhost:5672", user: "guest", password: "guest", vhost: "/"},
 		"amqp://h/%2F":          {addr: "h:5672", user: "guest", password: "guest", vhost: "/"},
 		"amqps://a:b@h/x":       {addr: "h:5671", user: "a", password: "b", vhost: "x", tls: true},
-		"amqp://guest@[::1]:9/": {addr: "[::1]:9", user: "guest", vhost: "/"},
+		"amqp://guest@[::1]:9/": {addr: "[::1]:9", user: "guest", password: "guest", vhost: "/"},
+		"amqp://a@h":            {addr: "h:5672", user: "a", password: "guest", vhost: "/"},
+		"amqp://a:@h":           {addr: "h:5672", user: "a", password: "guest", vhost: "/"},
 	} {
 		if have, err := parseTarget(text); err != nil || have != want {
 			t.Errorf("%s: %+v %v", text, have, err)

@@ -100,7 +100,7 @@ func (s *flagSet) pidList(names, help string, to *[]int) {
 
 // commonFlags are of every scenario that speaks to a broker.
 func (o *options) commonFlags(s *flagSet) {
-	s.list("h uri H uris", "URI,...", "broker, amqp://USER:PASSWORD@HOST:PORT/VHOST or HOST:PORT; connections go round several (amqp://localhost)", &o.uris)
+	s.list("h uri H uris", "URI,...", "broker, amqp://USER:PASSWORD@HOST:PORT/VHOST or HOST:PORT, guest for a user or password that is missing; connections go round several (amqp://localhost)", &o.uris)
 	s.toggle("insecure", "with amqps, accept any certificate", &o.insecure)
 	s.count("M framemax", "BYTES", "largest frame to ask for (0, what the broker offers)", &o.frameMax, 0)
 	s.text("d id", "NAME", "name of the run, in reports and names of queues (generated)", &o.id)
