@@ -66,7 +66,8 @@ type Salvaged struct {
 // folder, a line of JSON for each message. Without groups it takes those that
 // are quarantined, or all if the catalog is one of them: then nothing serves.
 // Messages that were acknowledged not long ago may be among what is found:
-// their bytes may still be there.
+// their bytes may still be there, those of deleted queues too. A group of which
+// nothing is there at all is an error.
 func Salvage(fs vfs.FS, dataDir, folder string, groups []uint64, log *slog.Logger) (list []Salvaged, err error) {
 	l, release, err := openStopped(fs, dataDir, log)
 	if err != nil {
@@ -77,17 +78,23 @@ func Salvage(fs vfs.FS, dataDir, folder string, groups []uint64, log *slog.Logge
 	for _, hit := range l.Quarantined() {
 		reasons[uint64(hit.Group)] = hit.Reason
 	}
+	there, unread := groupsOf(l)
 	if len(groups) == 0 {
-		if groups, err = worthCopying(l); err != nil {
-			return nil, err
+		if unread != nil {
+			return nil, unread
 		}
+		groups = worthCopying(there)
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
 	for _, g := range groups {
 		s := Salvaged{Group: g, Reason: reasons[g], File: filepath.Join(folder, fmt.Sprintf("group-%d.jsonl", g))}
-		if err := s.copyOut(l); err != nil {
+		err := s.copyOut(l)
+		if _, known := there[g]; err == nil && unread == nil && !known && s.Messages+s.Chunks == 0 {
+			err = errors.Join(errNoGroup, os.Remove(s.File))
+		}
+		if err != nil {
 			return list, fmt.Errorf("group %d: %w", g, err)
 		}
 		list = append(list, s)
@@ -95,25 +102,32 @@ func Salvage(fs vfs.FS, dataDir, folder string, groups []uint64, log *slog.Logge
 	return list, nil
 }
 
-// worthCopying gives the groups that a node could not serve.
-func worthCopying(l *seglog.Log) ([]uint64, error) {
-	groups, nothingServes := map[uint64]bool{}, false
+// errNoGroup says that a group was named of which the log knows nothing.
+var errNoGroup = errors.New("the log has no such group; 'holdfast dump' prints those there are")
+
+// groupsOf are the groups of which anything is in the log or was lost, and whether they are damaged.
+func groupsOf(l *seglog.Log) (damaged map[uint64]bool, err error) {
+	damaged = map[uint64]bool{}
+	err = l.Replay(func(r seglog.Replayed) error {
+		damaged[uint64(r.Group)] = false
+		return nil
+	})
 	for _, hit := range l.Quarantined() {
-		groups[uint64(hit.Group)] = true
-		nothingServes = nothingServes || hit.Group == catalogGroup
+		damaged[uint64(hit.Group)] = true
 	}
-	if nothingServes {
-		err := l.Replay(func(r seglog.Replayed) error {
-			groups[uint64(r.Group)] = true
-			return nil
-		})
-		if err != nil {
-			return nil, err
+	return damaged, err
+}
+
+// worthCopying gives the groups that a node could not serve.
+func worthCopying(damaged map[uint64]bool) (groups []uint64) {
+	nothingServes := damaged[uint64(catalogGroup)]
+	for _, g := range slices.Sorted(maps.Keys(damaged)) {
+		// The catalog's items are no messages; group 0 is damage that cannot be laid at a group's door.
+		if g != uint64(catalogGroup) && g != 0 && (damaged[g] || nothingServes) {
+			groups = append(groups, g)
 		}
 	}
-	delete(groups, uint64(catalogGroup)) // its items are no messages
-	delete(groups, 0)                    // damage that cannot be laid at a group's door
-	return slices.Sorted(maps.Keys(groups)), nil
+	return groups
 }
 
 // salvagedMessage is one line of a file. The body of a large message lies in

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -170,6 +171,14 @@ func TestSalvageOfAWholeQueue(t *testing.T) {
 	}
 	if strings.Join(bodies, " ") != "small last" || pieces.String() != large {
 		t.Errorf("salvaged %q and %d bytes in pieces", bodies, pieces.Len())
+	}
+	folder := t.TempDir()
+	copied, err = Salvage(p.disk, p.dir, folder, []uint64{info.ID, info.ID + 1000}, quiet)
+	if len(copied) != 1 || !errors.Is(err, errNoGroup) || !strings.Contains(err.Error(), fmt.Sprint(info.ID+1000)) {
+		t.Errorf("a group that is not there: %+v, %v", copied, err)
+	}
+	if names, err := os.ReadDir(folder); err != nil || len(names) != 1 {
+		t.Errorf("in the folder: %v, %v", names, err)
 	}
 	var dump bytes.Buffer
 	if err := Dump(p.disk, p.dir, &dump, quiet); err != nil || !strings.Contains(dump.String(), "group") {
