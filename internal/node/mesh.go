@@ -84,7 +84,7 @@ const (
 )
 
 // errAlone says why a folder cannot be taken into a cluster.
-var errAlone = errors.New("this data folder belongs to a node that was always alone; start it without cluster.address, or give the cluster an empty folder")
+var errAlone = errors.New("this data folder belongs to a node that was always alone; start it without cluster.address, or give the cluster an empty folder (ctl stop_app and ctl reset empty it)")
 
 // joinMesh opens the links and returns when the node is in a cluster.
 func (n *Node) joinMesh(ctx context.Context) error {
@@ -430,15 +430,23 @@ func (m *mesh) targets() (list []peer.Target, others []uint64) {
 // handOverWait bounds how long a node that stops waits for others to lead.
 const handOverWait = 2 * time.Second
 
-// leave hands over what this node leads, and says goodbye.
+// handOver gives others what this node leads, before it stops to serve: nobody has to wait for an election then.
+func (m *mesh) handOver() {
+	if m.n.groups.Leading() == 0 || !m.othersVote() {
+		return
+	}
+	m.n.groups.HandOver()
+	ticks := m.n.clock.NewTicker(5 * time.Millisecond)
+	defer ticks.Stop()
+	for began := m.n.clock.Mono(); m.n.groups.Leading() > 0 && m.n.clock.Mono()-began < int64(handOverWait); {
+		<-ticks.C()
+	}
+}
+
+// leave hands over what this node still leads, and says goodbye.
 func (m *mesh) leave(clean bool) {
-	if clean && m.n.groups.Leading() > 0 && m.othersVote() {
-		m.n.groups.HandOver()
-		ticks := m.n.clock.NewTicker(5 * time.Millisecond)
-		defer ticks.Stop()
-		for began := m.n.clock.Mono(); m.n.groups.Leading() > 0 && m.n.clock.Mono()-began < int64(handOverWait); {
-			<-ticks.C()
-		}
+	if clean {
+		m.handOver()
 	}
 	close(m.ending)
 	m.end()

@@ -45,6 +45,9 @@ func (n *Node) Stop() error {
 
 func (n *Node) stop() error {
 	n.stopOnce.Do(func() { close(n.stopping) })
+	if n.mesh != nil && n.Err() == nil {
+		n.mesh.handOver()
+	}
 	n.listeners.close()
 	n.broker.Stop(waitLimit)
 	n.server.Close(goodbyeLimit)
