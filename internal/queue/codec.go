@@ -102,7 +102,7 @@ func appendCommand(dst []byte, c *Command) []byte {
 func maskIf(field, mask uint64) uint64 { return bit(field != 0, mask) }
 
 // DecodeCommands appends the commands that src holds to dst. It does not keep
-// src. It takes at most 75 times the memory of src.
+// src. It takes at most 120 times the memory of src.
 func DecodeCommands(dst []Command, src []byte) ([]Command, error) {
 	if len(src) == 0 || src[0] != commandVersion {
 		return dst, ErrFormat

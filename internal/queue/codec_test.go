@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+	"unsafe"
 )
 
 // sampleCommands has a command of each kind, and the extremes of the fields.
@@ -101,6 +102,19 @@ func TestDecodeRefuses(t *testing.T) {
 	} {
 		if _, err := DecodeCommands(nil, []byte(b)); err == nil {
 			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// The shortest commands are those that take most memory for their bytes.
+func TestDecodeMemory(t *testing.T) {
+	var cs []Command
+	for n := range 3000 {
+		cs = append(cs, Command{Kind: Purge})
+		src := AppendCommands(nil, cs)
+		got, err := DecodeCommands(nil, src)
+		if took := cap(got) * int(unsafe.Sizeof(Command{})); err != nil || took > 120*len(src) {
+			t.Fatalf("%d commands in %d bytes take %d bytes, %v", n+1, len(src), took, err)
 		}
 	}
 }
