@@ -71,6 +71,9 @@ func (h *host) dropQueue(c *call) {
 	if !h.gone {
 		h.gone = true
 		h.end(c.reason, h.noQueue())
+		if h.lead != nil {
+			h.stopLeading(0)
+		}
 		settleAll(h.parked, Gone)
 		h.parked = nil
 		for h.waits.len() > 0 {
@@ -92,6 +95,9 @@ func (h *host) quarantine(err error) {
 	e := amqperr.QueueUnavailable(h.def.VHost, h.def.Name, err.Error())
 	h.unavailable.Store(e)
 	h.end(e, e)
+	if h.lead != nil {
+		h.stopLeading(0)
+	}
 	settleAll(h.parked, Refused)
 	h.parked = nil
 	h.group.Fail(err)
@@ -111,7 +117,9 @@ func (h *host) end(reason, err error) {
 		h.held[i].fail(err)
 	}
 	for _, id := range ids {
-		h.consumers[id].sink.Cancelled(reason)
+		if sink := h.consumers[id].sink; sink != nil && h.lead == nil {
+			sink.Cancelled(reason)
+		}
 	}
 	h.held, h.holding = nil, false
 	h.consumers = nil

@@ -77,7 +77,8 @@ type ConsumerSpec struct {
 	Connection uint64 // who it is, for listings
 	Channel    uint16 // of which channel, for listings
 	Arguments  wire.Table
-	relayed    bool // of another node, which settles what NoAck does not; for queuehost alone
+	relayed    bool   // of another node, which settles what NoAck does not; for queuehost alone
+	outer      uint64 // what an entry of a quorum queue calls it; for queuehost alone
 }
 
 // Delivery is a message on its way to one consumer.

@@ -22,12 +22,18 @@ func (h *host) Apply(e *replica.Entry) {
 	// for the disk, and everything behind it with it: a crash that forgets it
 	// would otherwise hide that messages had been delivered. Later ones need
 	// not wait: from then on a crash marks all that is left as redelivered.
-	if h.logged && !h.handedOut && !h.holding && h.m.HandedOut() {
+	if h.lead != nil {
+		h.appliedOwn(e.Index)
+	} else if h.logged && !h.handedOut && !h.holding && h.m.HandedOut() {
 		h.holding, h.holdUntil = true, e.Index
 	}
 	h.settlePublishes(e, p)
 	h.carryOut(e, p)
 	h.flush()
+	if h.lead != nil {
+		h.forgetEnded(p)
+		p.tellMarks()
+	}
 	l.trim()
 	h.count(p)
 	l.fx.Reset()
@@ -44,6 +50,10 @@ func (h *host) settlePublishes(e *replica.Entry, p *pack) {
 		ps := p.from.publishes[r.from:r.to]
 		waits(&h.lane.wait, ps, func(w *wait) {
 			w.applied()
+			if h.lead != nil { // a majority has it
+				w.settle(Accepted)
+				return
+			}
 			if !r.persistent {
 				h.lane.giveInTime(w)
 				w.tell(Accepted)
@@ -57,7 +67,7 @@ func (h *host) settlePublishes(e *replica.Entry, p *pack) {
 		})
 	}
 	for _, w := range p.barriers {
-		if !h.logged {
+		if !h.logged || h.lead != nil {
 			w.settle(Accepted)
 			continue
 		}
@@ -91,7 +101,7 @@ func (h *host) carryOut(e *replica.Entry, p *pack) {
 			delete(h.consumers, ef.Consumer)
 			h.hand(held{kind: ef.Kind, c: c, call: p.call(ef)})
 		case queue.Drained, queue.Wake:
-			if c := h.consumers[ef.Consumer]; c != nil {
+			if c := h.consumers[ef.Consumer]; c != nil && c.sink != nil {
 				h.hand(held{kind: ef.Kind, c: c, n: ef.Count})
 			}
 		case queue.Empty:
@@ -101,6 +111,8 @@ func (h *host) carryOut(e *replica.Entry, p *pack) {
 			if c := p.call(ef); c != nil && c.counted != nil {
 				c.counted(ef.Count, nil)
 			}
+		case queue.EpochOpened:
+			h.resumed(p, ef)
 		case queue.Unused:
 			if o := h.reg.owner; o != nil {
 				o.Unused(h.def.ID)
@@ -124,7 +136,14 @@ func (p *pack) call(ef *queue.Effect) *call {
 
 // refused answers an Attach that the machine does not allow.
 func (h *host) refused(p *pack, ef *queue.Effect) {
+	c := h.consumers[ef.Consumer]
 	delete(h.consumers, ef.Consumer)
+	if h.lead != nil && ef.Reason == queue.NoSession {
+		if r, is := c.sink.(*relay); is {
+			r.session.lost(h.reg.self())
+		}
+		return
+	}
 	switch ef.Reason {
 	case queue.NotAlone, queue.ExclusiveUse:
 	default:
@@ -156,9 +175,9 @@ func (h *host) deliver(p *pack, ef *queue.Effect) {
 		invariant.Failf("queue %d delivers to consumer %d, which is not there", h.def.ID, ef.Consumer)
 	}
 	n := ef.Numbers().Len()
-	h.stats.delivered.Add(n)
-	if ef.Redelivered {
-		h.stats.redelivered.Add(n)
+	h.countDelivered(ef)
+	if c.sink == nil {
+		return // it is given them when it is attached again
 	}
 	d := Delivery{Consumer: ef.Consumer, ID: ef.Delivery, Redelivered: ef.Redelivered, Count: ef.DeliveryCount}
 	var get *call
@@ -181,6 +200,14 @@ func (h *host) deliver(p *pack, ef *queue.Effect) {
 		d.ID++
 	}
 	h.lane.unpinned()
+}
+
+func (h *host) countDelivered(ef *queue.Effect) {
+	n := ef.Numbers().Len()
+	h.stats.delivered.Add(n)
+	if ef.Redelivered {
+		h.stats.redelivered.Add(n)
+	}
 }
 
 // body returns a message, or how to load it. Those up to last are asked for next.

@@ -29,5 +29,10 @@
 //   - far.go, farhear.go: a queue that runs on another node: what goes there, what comes back
 //   - serve.go, relay.go: the other side: sessions of other nodes with queues here, their consumers, bodies that are read for them
 //   - farwire.go: the messages between the two
+//   - member.go, leader.go: a quorum queue on its worker: the member here, and what it does while it leads
+//   - entry.go, resume.go: the session of this node with a quorum queue, and how it is resumed with another leader
+//   - tries.go: the leader's side of that
+//   - loop.go: the link of this node to itself
+//   - health.go: what is known of the nodes that quorum queues have sessions with
 //   - stats.go: counters and explanations
 package queuehost

@@ -33,6 +33,7 @@ type far struct {
 	def    QueueDef
 	home   atomic.Pointer[home] // the worker changes it
 	stats  atomic.Pointer[Stats]
+	entry  *entry // of a quorum queue; then it has no one home, see entry.go
 
 	mu     sync.Mutex
 	came   []heard     // from the home
@@ -73,9 +74,21 @@ type farSession struct {
 type farConsumer struct {
 	sink     Consumer
 	noAck    bool
-	attached bool     // the home has answered
+	attached bool     // the home has answered, once
 	silent   bool     // cancelled: it gets nothing any more, and holds what it has
 	chunks   [][]byte // of the message that is coming
+
+	// Of a quorum queue. Delivery ids are those that the consumer knows; those of the session in the
+	// queue are lower by base: sessions that are over have given out as many.
+	spec       ConsumerSpec
+	getter     bool
+	leaving    bool // it is being detached
+	used       bool // its attach was sent in some try
+	sent, live bool // its attach was sent, was answered, in this try
+	unlimited  bool
+	base, last uint64 // last: that has come
+	granted    uint64 // the last delivery that it may get
+	drains     int    // that are not answered
 }
 
 // sentRun is publishes in flight, neighbours in the session and to their ticket.
@@ -107,7 +120,7 @@ func newFar(r *Registry, def QueueDef, h *home) *far {
 	return f
 }
 
-func (f *far) lane() *lane { return f.reg.lanes[f.reg.o.Node.ShardOf(f.def.ID)] }
+func (f *far) lane() *lane { return f.reg.lanes[f.reg.o.Node.ShardOf(f.handle.group.ID())] }
 
 // order leaves an order for the worker. set runs with the mutex held.
 func (f *far) order(set func()) {
@@ -132,7 +145,7 @@ func (f *far) noQueue() *amqperr.Error { return amqperr.NoQueue(f.def.VHost, f.d
 
 // refusal returns nil, or why the queue cannot be used at the moment; for anyone.
 func (f *far) refusal() error {
-	if f.down.Load() {
+	if f.down.Load() || f.entry != nil {
 		return nil // as of a queue that runs here: it is gone, and answers so
 	}
 	h := f.home.Load()
@@ -144,6 +157,9 @@ func (f *far) refusal() error {
 
 // Pack is called on the worker when something is in the inbox, or has come.
 func (f *far) Pack(*replica.Entry) (more bool) {
+	if f.entry != nil {
+		return f.entry.pack()
+	}
 	f.obey()
 	h := f.home.Load()
 	st := h.standing()
@@ -190,7 +206,13 @@ func (f *far) obey() {
 	if ending == nil {
 		return
 	}
-	if !f.gone {
+	switch {
+	case f.gone:
+	case f.entry != nil:
+		f.gone = true
+		f.entry.drop(ending.reason)
+		f.handle.group.Drop()
+	default:
 		f.gone, f.closing = true, f.open
 		f.over(f.noQueue(), Gone, ending.reason)
 		f.handle.group.Drop()
@@ -260,12 +282,11 @@ func (f *far) close() {
 
 // send sends a message to the home; false: the worker is woken when there is room.
 func (f *far) send(h *home, bulk bool, append func([]byte) []byte) bool {
-	link := f.reg.o.Link
-	if link.Send(h.node, bulk, append) {
+	if f.reg.send(h.node, bulk, append) {
 		return true
 	}
 	h.block(f)
-	return link.Send(h.node, bulk, append) // there was room before we stood in line
+	return f.reg.send(h.node, bulk, append) // there was room before we stood in line
 }
 
 func (r *sentRun) tell(o Outcome) {
@@ -483,7 +504,7 @@ func (f *far) sendAsk(o *op) bool {
 			a.kind = askGetter
 		}
 		if a.spec.Node == 0 {
-			a.spec.Node = f.reg.o.Link.Self()
+			a.spec.Node = f.reg.self()
 		}
 	case opGet:
 		if c == nil {
@@ -549,6 +570,7 @@ type outgoing struct {
 	first     uint64
 	publishes []Publish
 	ops       []op
+	scratch   []op
 	publish   func([]byte) []byte
 	urgent    func([]byte) []byte
 }

@@ -11,6 +11,7 @@ type heard struct {
 	kind  farKind
 	home  *home
 	epoch uint64
+	try   uint64
 	body  []byte
 }
 
@@ -49,7 +50,14 @@ func (f *far) hear() (more bool) {
 			continue // of a session that is over
 		}
 		c := newCut(m.body)
-		if !f.carryOut(m.kind, &c) {
+		carryOut := f.carryOut
+		if f.entry != nil {
+			if m.try != f.entry.try {
+				continue
+			}
+			carryOut = f.entry.hears
+		}
+		if !carryOut(m.kind, &c) {
 			f.reg.o.Logger.Error("a message of a queue makes no sense", "node", m.home.node, "vhost", f.def.VHost, "queue", f.def.Name, "kind", int(m.kind))
 			m.home.restart("it sent what makes no sense") // wakes us
 		}
@@ -144,6 +152,12 @@ func (f *far) deliver(c *cut) bool {
 		l.freeList(ds)
 		return false
 	}
+	if f.entry != nil {
+		for i := range ds {
+			ds[i].ID += to.base
+		}
+		to.last = ds[len(ds)-1].ID
+	}
 	first, last := ds[0].ID, ds[len(ds)-1].ID
 	to.sink.Deliver(ds)
 	l.freeList(ds)
@@ -180,7 +194,17 @@ func (f *far) happened(c *cut) bool {
 	switch e.kind {
 	case eventAttached:
 		o, ok := s.take(e.req, opAttach)
-		if !ok || to == nil {
+		if f.entry != nil && to != nil {
+			to.live = e.err == nil
+		}
+		switch {
+		case f.entry != nil && !ok: // it was attached before, or it was given up
+			if to != nil && e.err != nil {
+				delete(s.consumers, e.consumer)
+				to.sink.Cancelled(f.clientError(e.err))
+			}
+			return c.ended()
+		case !ok || to == nil:
 			return false
 		}
 		if to.attached = e.err == nil; !to.attached {
@@ -190,7 +214,7 @@ func (f *far) happened(c *cut) bool {
 	case eventCancel:
 		o, ok := s.take(e.req, opCancel)
 		if !ok {
-			return false
+			return f.entry != nil && c.ended()
 		}
 		if to != nil {
 			to.silent, to.sink, to.chunks = true, nil, nil
@@ -199,7 +223,7 @@ func (f *far) happened(c *cut) bool {
 	case eventDetach:
 		o, ok := s.take(e.req, opDetach)
 		if !ok {
-			return false
+			return f.entry != nil && c.ended()
 		}
 		delete(s.consumers, e.consumer)
 		run0(o.call.done)
@@ -214,6 +238,10 @@ func (f *far) happened(c *cut) bool {
 		case e.kind == eventWake:
 			to.sink.Wake()
 		default:
+			if f.entry != nil {
+				to.granted -= min(to.granted, e.n)
+				to.drains = max(to.drains-1, 0)
+			}
 			to.sink.Drained(uint32(e.n))
 		}
 	case eventGot:
@@ -225,7 +253,7 @@ func (f *far) happened(c *cut) bool {
 // got answers a get.
 func (f *far) got(c *cut, e *event, to *farConsumer) bool {
 	o, ok := f.session.take(e.req, opGet)
-	if !ok {
+	if !ok && f.entry == nil {
 		return false
 	}
 	d := Delivery{Consumer: e.consumer}
@@ -236,6 +264,17 @@ func (f *far) got(c *cut, e *event, to *farConsumer) bool {
 			chunks = &to.chunks
 		}
 		c.delivery(&d, chunks)
+	}
+	if f.entry != nil && e.ok && to != nil {
+		d.ID += to.base
+		to.last = d.ID
+	}
+	if !ok { // it was given up
+		if e.ok && to != nil {
+			f.handle.in.lockUrgent().settle(e.consumer, queue.Range{First: d.ID, Last: d.ID}, queue.Requeue)
+			f.handle.in.mu.Unlock()
+		}
+		return c.ended()
 	}
 	if !c.ended() {
 		o.call.got(Delivery{}, 0, false, f.unavailable(f.session.home, "it sent what makes no sense"))
@@ -299,7 +338,7 @@ func (f *far) answered(c *cut) bool {
 		}
 	case answerListed:
 		if o, ok = s.take(a.req, opConsumers); ok {
-			self := f.reg.o.Link.Self()
+			self := f.reg.self()
 			for i := range a.listed {
 				if spec := &a.listed[i].Spec; spec.Node == self {
 					spec.Node = 0
@@ -312,5 +351,5 @@ func (f *far) answered(c *cut) bool {
 			o.call.ticket.Settled(o.first, o.last, Outcome(a.n))
 		}
 	}
-	return ok
+	return ok || f.entry != nil
 }

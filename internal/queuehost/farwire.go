@@ -19,6 +19,7 @@ import (
 //	incarnation  of the entry's process   \ the life of the link, as the entry
 //	epoch        counts its links up      / counts it: answers carry it back
 //	queue        0: about the whole link
+//	try          of a quorum queue: counts the entry's attempts to resume its session; else 0
 //	...          as the kind says, to the end
 //
 // The messages of one path (Link.Send: bulk or not) come in order, the two paths
@@ -38,6 +39,7 @@ const (
 	farAsk     farKind = 4 // bulk: an operation, see ask
 	farUrgent  farKind = 5 // number from 1 up, then settlements and credit to the end
 	farClose   farKind = 6 // bulk: the session is not needed any more
+	farResume  farKind = 7 // bulk, of a quorum queue: the epoch of the publishing half that is to be opened
 
 	// From the home.
 	farRoom         farKind = 16 // credit given back since the link began, and how much may be out
@@ -47,6 +49,9 @@ const (
 	farDeliverChunk farKind = 20 // bulk: consumer, then a piece of a body of its next delivery to the end
 	farEvent        farKind = 21 // bulk: about a consumer, see event
 	farAnswer       farKind = 22 // see answer
+	farResumed      farKind = 23 // answers farResume: the session in the queue, the last publish accepted in the epoch before
+	farElsewhere    farKind = 24 // the try is over: the queue is led by the node that is named (0: nobody known to lead)
+	farSettled      farKind = 25 // the settlements up to this number (of farUrgent) are carried out
 )
 
 // fromEntry reports whether a message is for the side that serves queues.
@@ -64,13 +69,15 @@ type farHead struct {
 	kind  farKind
 	life  life
 	queue seglog.GroupID
+	try   uint64
 }
 
 func (h farHead) append(dst []byte) []byte {
 	dst = append(dst, farVersion, byte(h.kind))
 	dst = bytecodec.AppendUint(dst, h.life.incarnation)
 	dst = bytecodec.AppendUint(dst, h.life.epoch)
-	return bytecodec.AppendUint(dst, uint64(h.queue))
+	dst = bytecodec.AppendUint(dst, uint64(h.queue))
+	return bytecodec.AppendUint(dst, h.try)
 }
 
 // head reads the head of a message; what is left in c follows it.
@@ -81,6 +88,7 @@ func (c *cut) head() (h farHead, ok bool) {
 	h.kind = farKind(c.Byte())
 	h.life = life{c.Uint(), c.Uint()}
 	h.queue = seglog.GroupID(c.Uint())
+	h.try = c.Uint()
 	return h, !c.Bad()
 }
 
@@ -239,6 +247,7 @@ type ask struct {
 	flag2    bool
 	n        uint32
 	resume   uint64 // attach: the last delivery that is known (0)
+	limit    uint64 // attach: the last delivery that it may get, if credit is counted; of a quorum queue
 	spec     ConsumerSpec
 }
 
@@ -250,6 +259,7 @@ func (a *ask) append(dst []byte) []byte {
 	dst = bytecodec.AppendUint(dst, uint64(a.n))
 	if a.kind == askAttach || a.kind == askGetter {
 		dst = bytecodec.AppendUint(dst, a.resume)
+		dst = bytecodec.AppendUint(dst, a.limit)
 		dst = appendSpec(dst, &a.spec)
 	}
 	return dst
@@ -264,7 +274,7 @@ func (c *cut) ask() (a ask) {
 	a.consumer = queue.ConsumerID(c.Uint())
 	a.n = c.Uint32()
 	if a.kind == askAttach || a.kind == askGetter {
-		a.resume = c.Uint()
+		a.resume, a.limit = c.Uint(), c.Uint()
 		a.spec = c.spec()
 	}
 	if a.kind < askAttach || a.kind > askBarrier || flags > 3 {

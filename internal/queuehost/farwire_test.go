@@ -21,7 +21,7 @@ func testSpec() ConsumerSpec {
 }
 
 func TestFarMessagesAsTheyAreRead(t *testing.T) {
-	h := farHead{farPublish, life{3, 1 << 50}, 77}
+	h := farHead{farPublish, life{3, 1 << 50}, 77, 9}
 	c := newCut(append(h.append(nil), "rest"...))
 	got, ok := c.head()
 	want(t, "head", []any{got, ok, string(c.Rest)}, []any{h, true, "rest"})
@@ -131,18 +131,18 @@ func FuzzFarMessages(f *testing.F) {
 	r := newFarRig(f, newFakeLog(), []QueueDef{transient(7)})
 	l := life{1, r.reg.home(homeNode).epoch}
 	for kind := range farAnswer + 2 {
-		f.Add(farHead{kind, l, 7}.append(nil))
-		f.Add(append(farHead{kind, l, 7}.append(nil), 0, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
+		f.Add(farHead{kind, l, 7, 0}.append(nil))
+		f.Add(append(farHead{kind, l, 7, 0}.append(nil), 0, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
 	}
 	spec := testSpec()
 	a := ask{kind: askAttach, req: 1, consumer: 1, spec: spec}
-	f.Add(a.append(farHead{farAsk, l, 7}.append(nil)))
+	f.Add(a.append(farHead{farAsk, l, 7, 0}.append(nil)))
 	x := answer{kind: answerListed, req: 1, listed: []ConsumerInfo{{ID: 1, Spec: spec}}}
-	f.Add(x.append(farHead{farAnswer, l, 7}.append(nil)))
+	f.Add(x.append(farHead{farAnswer, l, 7, 0}.append(nil)))
 	p := Publish{Message: text("body"), Persistent: true}
-	f.Add(appendPublish(bytecodec.AppendUints(farHead{farPublish, l, 7}.append(nil), 0, 1), &p))
+	f.Add(appendPublish(bytecodec.AppendUints(farHead{farPublish, l, 7, 0}.append(nil), 0, 1), &p))
 	o := op{kind: opSettle, consumer: 1, first: 1, last: 9}
-	f.Add(appendUrgent(bytecodec.AppendUints(farHead{farUrgent, l, 7}.append(nil), 1), &o))
+	f.Add(appendUrgent(bytecodec.AppendUints(farHead{farUrgent, l, 7, 0}.append(nil), 1), &o))
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		r := newFarRig(t, newFakeLog(), []QueueDef{transient(7)})
 		h := r.queue(7)

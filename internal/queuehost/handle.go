@@ -26,7 +26,12 @@ type Handle struct {
 }
 
 // ID returns the queue's group.
-func (h *Handle) ID() seglog.GroupID { return h.group.ID() }
+func (h *Handle) ID() seglog.GroupID {
+	if h.far != nil {
+		return h.far.def.ID
+	}
+	return h.group.ID()
+}
 
 // Def returns the queue's definition.
 func (h *Handle) Def() QueueDef {
@@ -36,10 +41,14 @@ func (h *Handle) Def() QueueDef {
 	return h.host.def
 }
 
-// Home returns the node that serves the queue; 0: this one.
+// Home returns the node that serves the queue; 0: this one, or, of a quorum queue, nobody
+// is known to.
 func (h *Handle) Home() uint64 {
-	if h.far == nil {
+	switch {
+	case h.far == nil:
 		return 0
+	case h.far.entry != nil:
+		return h.Leader()
 	}
 	return h.far.home.Load().node
 }
@@ -98,10 +107,25 @@ func (h *Handle) put(o op) {
 	h.release()
 }
 
+func (h *Handle) newConsumer() queue.ConsumerID { return queue.ConsumerID(h.ids.Add(1)) }
+
+// urge puts something into the line that goes first, without waking the worker.
+func (h *Handle) urge(o op) {
+	b := h.in.lockUrgent()
+	if n := len(b.ops); o.kind == opSettle && n > 0 && b.ops[n-1].call == o.call {
+		b.settle(o.consumer, queue.Range{First: o.first, Last: o.last}, o.how)
+		b.ops[len(b.ops)-1].call = o.call
+	} else {
+		b.ops = append(b.ops, o)
+	}
+	h.in.mu.Unlock()
+	h.group.Mark()
+}
+
 // Attach adds a consumer. done runs before its first delivery; the id is valid
 // for the other operations as soon as Attach has returned it.
 func (h *Handle) Attach(spec ConsumerSpec, c Consumer, done func(id queue.ConsumerID, err error)) queue.ConsumerID {
-	id := queue.ConsumerID(h.ids.Add(1))
+	id := h.newConsumer()
 	h.put(op{kind: opAttach, consumer: id, call: &call{spec: spec, sink: c, attached: done}})
 	return id
 }
@@ -109,7 +133,7 @@ func (h *Handle) Attach(spec ConsumerSpec, c Consumer, done func(id queue.Consum
 // Getter adds a consumer that gets nothing by itself: it holds the checkouts
 // of Get. Nothing is written for it before the first Get that finds a message.
 func (h *Handle) Getter(spec ConsumerSpec, c Consumer) queue.ConsumerID {
-	id := queue.ConsumerID(h.ids.Add(1))
+	id := h.newConsumer()
 	h.put(op{kind: opGetter, consumer: id, call: &call{spec: spec, sink: c}})
 	return id
 }
@@ -196,8 +220,12 @@ func (h *Handle) Barrier(t Ticket, seq uint64) {
 }
 
 // Stats returns the queue's counters without disturbing its worker. Those of a
-// queue on another node are as of the last Explain, its counts as of the last Count.
+// queue on another node are as of the last Explain, its counts as of the last Count;
+// those of a quorum queue as the member here knows them, if there is one.
 func (h *Handle) Stats() Stats {
+	if m := h.member(); m != nil {
+		return m.stats.read()
+	}
 	if h.far != nil {
 		return *h.far.stats.Load()
 	}

@@ -24,6 +24,8 @@ type host struct {
 	unavailable atomic.Pointer[amqperr.Error]
 	stats       counters
 
+	lead *lead // of a member of a quorum queue
+
 	m         *queue.Machine // nil once the queue is gone or cannot be read
 	consumers map[queue.ConsumerID]*consumer
 	bodies    bodies
@@ -60,10 +62,11 @@ type host struct {
 type consumer struct {
 	id       queue.ConsumerID
 	spec     ConsumerSpec
-	sink     Consumer
+	sink     Consumer // nil: of a quorum queue, and nobody has resumed it
 	getter   bool
-	attached bool       // its Attach is packed
-	out      []Delivery // of the effects being carried out
+	attached bool            // its Attach is packed
+	session  queue.SessionID // whose it is, of a quorum queue
+	out      []Delivery      // of the effects being carried out
 }
 
 // logged is a range of items that entry index has put into the log.

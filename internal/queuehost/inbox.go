@@ -46,6 +46,9 @@ const (
 	opConsumers
 	opCount
 	opBarrier
+	opResume   // the rest: of a session with a quorum queue
+	opReattach // first: the last delivery received; last: the last one it may get
+	opMark     // settlements up to number first are among those before
 )
 
 // op is one command. It is a flat union, so that the frequent ones cost no allocation.
@@ -56,7 +59,7 @@ type op struct {
 	n           uint32           // publish: how many; credit: how much
 	consumer    queue.ConsumerID
 	first, last uint64 // settle: delivery ids; barrier: the ticket's numbers
-	call        *call  // the rare ones
+	call        *call  // the rare ones, and all of sessions with quorum queues
 }
 
 // call is the part of a rare command that does not fit into an op.
@@ -71,7 +74,8 @@ type call struct {
 	explained func(Explanation)
 	listed    func([]ConsumerInfo)
 	totals    func(ready, consumers uint64, err error)
-	ticket    Ticket // barrier
+	ticket    Ticket   // barrier
+	guest     *session // whose it is, of a quorum queue
 }
 
 // What a batch may keep for its next use.

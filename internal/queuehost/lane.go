@@ -14,6 +14,7 @@ type lane struct {
 	kept  fifo[wait] // credit of publishes that memory has no room for
 
 	fx       queue.Effects
+	again    queue.Effects // of consumers that are attached again
 	entry    queue.Entry
 	replayed []queue.Command
 	released []seglog.Range

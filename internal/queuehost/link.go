@@ -102,6 +102,7 @@ func (r *Registry) Receive(from uint64, msg []byte) {
 func (r *Registry) LinkUp(node uint64, incarnation uint64) {
 	r.home(node).linkUp()
 	r.guest(node).writable()
+	r.newsOf(node, func(n *nodeHealth) { n.incarnation = max(n.incarnation, incarnation) })
 }
 
 // LinkDown says that the link to a node has broken, and that nothing sent on it
@@ -277,7 +278,7 @@ func (h *home) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.beginDue {
-		h.beginDue = !h.reg.o.Link.Send(h.node, false, h.head(farBegin, h.epoch, 0).append)
+		h.beginDue = !h.reg.send(h.node, false, h.head(farBegin, h.epoch, 0).append)
 	}
 }
 
@@ -306,7 +307,7 @@ func (h *home) receive(head farHead, c cut) bool {
 		h.giveBack(st.epoch, int64(given), 0)
 	}
 	if f := h.reg.far(head.queue); f != nil {
-		f.come(heard{head.kind, h, st.epoch, c.Rest})
+		f.come(heard{head.kind, h, st.epoch, head.try, c.Rest})
 	}
 	return true
 }

@@ -11,9 +11,13 @@ type pack struct {
 	cmds     []queue.Command
 	runs     []run     // the publishes, in order
 	asks     []pending // commands that somebody waits for
-	barriers []wait    // of the entry as a whole
-	done     *batch    // used up with this entry
-	from     *batch    // the publishes of the runs
+	marks    []mark    // of sessions with a quorum queue
+	ended    []*leadSession
+	held     [][]Publish // the publishes, until they are applied, of a quorum queue
+	must     bool        // there is something to do though nobody has asked for it
+	barriers []wait      // of the entry as a whole
+	done     *batch      // used up with this entry
+	from     *batch      // the publishes of the runs
 	// bytes of items and messages, which bound an entry.
 	bytes    int
 	messages int
@@ -35,7 +39,13 @@ type pending struct {
 func (p *pack) reset() {
 	clear(p.asks)
 	clear(p.barriers)
-	*p = pack{cmds: p.cmds[:0], runs: p.runs[:0], asks: p.asks[:0], barriers: p.barriers[:0]}
+	clear(p.marks)
+	clear(p.ended)
+	clear(p.held)
+	*p = pack{
+		cmds: p.cmds[:0], runs: p.runs[:0], asks: p.asks[:0], barriers: p.barriers[:0],
+		marks: p.marks[:0], ended: p.ended[:0], held: p.held[:0],
+	}
 }
 
 // step says how packing goes on after an op.
@@ -54,6 +64,9 @@ const maxMessages = 1024
 // Pack implements replica.Host.
 func (h *host) Pack(e *replica.Entry) (more bool) {
 	h.lane.arrived()
+	if h.lead != nil && !h.lead.serving {
+		h.startLeading() // after an entry that was not taken
+	}
 	carried := h.taken != nil || h.urgent != nil
 	if h.taken == nil {
 		h.taken = h.handle.in.take()
@@ -75,13 +88,14 @@ func (h *host) Pack(e *replica.Entry) (more bool) {
 	if h.packUrgent(p) {
 		h.packTaken(e, p, preface)
 	}
-	if len(p.cmds) == preface && !h.mustRecoverNow() {
+	if len(p.cmds) == preface && !h.mustRecoverNow() && !p.must {
 		p.cmds = p.cmds[:0] // nothing asks for them
 	}
 	// What came while a batch was carried over from the last round has not woken
 	// the group: it was awake.
 	more = h.taken != nil || h.urgent != nil || carried && h.handle.in.waiting()
 	if len(p.cmds) == 0 {
+		p.tellMarks()
 		if p.done != nil {
 			p.done.recycle()
 		}
@@ -120,6 +134,9 @@ func (h *host) packUrgent(p *pack) bool {
 		}
 		switch o := &h.urgent.ops[h.nextUrgent]; {
 		case h.m == nil:
+		case !h.current(o):
+		case o.kind == opMark:
+			p.mark(o)
 		case o.kind == opSettle:
 			h.packSettle(p, o)
 		case h.consumers[o.consumer] == nil:
@@ -142,6 +159,10 @@ func (h *host) begin(p *pack) {
 	if h.configure {
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: h.def.AutoDelete})
 	}
+	if h.lead != nil {
+		h.lead.named = 0
+		h.packNodes(p)
+	}
 	if h.recover {
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Recover, Clean: h.clean})
 	}
@@ -152,7 +173,7 @@ func (h *host) seal(e *replica.Entry, p *pack) {
 	h.configure, h.recover = false, false
 	if h.logged {
 		e.Meta = queue.AppendCommands(e.Meta, p.cmds)
-		if !h.handedOut && !h.holding && h.mayHandOut(p) {
+		if h.lead == nil && !h.handedOut && !h.holding && h.mayHandOut(p) {
 			e.Sync = true // deliveries will wait for it
 		}
 	}
@@ -206,10 +227,19 @@ func (h *host) packCommand(e *replica.Entry, p *pack, o *op, behind bool) step {
 			o.call.attached(o.consumer, err)
 			return next
 		}
+		if !h.current(o) {
+			return next
+		}
 		h.addConsumer(o, false)
-		h.attach(e, p, h.consumers[o.consumer], o.call)
+		h.attach(e, p, h.consumers[o.consumer], o)
 	case opGetter:
-		h.addConsumer(o, true)
+		if h.current(o) {
+			h.addConsumer(o, true)
+		}
+	case opResume:
+		return h.packResume(e, p, o)
+	case opReattach:
+		h.packReattach(p, o)
 	case opGet:
 		return h.packGet(e, p, o, behind)
 	case opCancel:
@@ -222,7 +252,7 @@ func (h *host) packCommand(e *replica.Entry, p *pack, o *op, behind bool) step {
 		}
 		p.ask(queue.Command{Kind: queue.Detach, Consumer: o.consumer}, o.call)
 	case opCredit:
-		if h.consumers[o.consumer] != nil {
+		if h.consumers[o.consumer] != nil && h.current(o) {
 			packCredit(p, o)
 		}
 	case opPurge:
@@ -290,21 +320,26 @@ func (h *host) addConsumer(o *op, getter bool) {
 	h.consumers[o.consumer] = &consumer{id: o.consumer, spec: o.call.spec, sink: o.call.sink, getter: getter}
 }
 
-// attach packs the Attach of a consumer or getter.
-func (h *host) attach(e *replica.Entry, p *pack, c *consumer, call *call) {
+// attach packs the Attach of a consumer or getter. o is what it is needed for.
+func (h *host) attach(e *replica.Entry, p *pack, c *consumer, o *op) {
 	c.attached = true
 	h.openSession(e, p)
+	c.session = h.sessionFor(o)
+	answered := o.call
+	if c.getter {
+		answered = nil
+	}
 	p.ask(queue.Command{
-		Kind: queue.Attach, Consumer: c.id, Session: h.session, Getter: c.getter,
+		Kind: queue.Attach, Consumer: c.id, Session: c.session, Getter: c.getter, Outer: c.spec.outer,
 		Prefetch: c.spec.Prefetch, Credit: c.spec.Credit, NoAck: c.spec.NoAck && !c.spec.relayed,
 		Exclusive: c.spec.Exclusive, Wake: c.spec.Wake, Priority: c.spec.Priority,
-	}, call)
+	}, answered)
 }
 
 // openSession packs the SessionOpen of this incarnation, once. The entry's index
 // makes its name: no incarnation uses it twice.
 func (h *host) openSession(e *replica.Entry, p *pack) {
-	if h.session != 0 {
+	if h.session != 0 || h.lead != nil {
 		return
 	}
 	h.session = queue.SessionID(e.Index)
@@ -327,17 +362,25 @@ func (h *host) packGet(e *replica.Entry, p *pack, o *op, behind bool) step {
 		h.hand(held{kind: queue.Empty, call: o.call})
 		return next
 	}
-	if !c.attached {
-		h.attach(e, p, c, nil)
+	if !h.current(o) {
+		o.call.got(Delivery{}, 0, false, h.noQueue())
+		return next
 	}
-	p.ask(queue.Command{Kind: queue.Get, Session: h.session, Consumer: c.id, NoAck: o.flag}, o.call)
+	if !c.attached {
+		h.attach(e, p, c, o)
+	}
+	p.ask(queue.Command{Kind: queue.Get, Session: c.session, Consumer: c.id, NoAck: o.flag}, o.call)
 	p.ready--
 	return next
 }
 
 // packSettle packs a settlement, joined with the last one if it continues it.
 func (h *host) packSettle(p *pack, o *op) {
-	if h.session == 0 {
+	session := h.session
+	if h.lead != nil {
+		session = h.sessionFor(o)
+	}
+	if session == 0 {
 		return // nobody has been given anything
 	}
 	if n := len(p.cmds); n > 0 {
@@ -348,7 +391,7 @@ func (h *host) packSettle(p *pack, o *op) {
 		}
 	}
 	p.cmds = append(p.cmds, queue.Command{
-		Kind: queue.Settle, Session: h.session, Consumer: o.consumer, How: o.how, First: o.first, Last: o.last,
+		Kind: queue.Settle, Session: session, Consumer: o.consumer, How: o.how, First: o.first, Last: o.last,
 	})
 }
 
@@ -371,12 +414,21 @@ func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
 			len(p.cmds) >= replica.MaxEntryCommands {
 			return full
 		}
-		if m := &h.taken.publishes[h.nextPub]; len(m.Message.Chunks) > 0 {
-			if !h.packBig(e, p, m) {
+		m := &h.taken.publishes[h.nextPub]
+		var from *leadSession
+		if h.lead != nil {
+			if from = h.lead.of(m.Ticket.(*session)); from == nil {
+				settleAll(h.taken.publishes[h.nextPub:h.nextPub+1], Unknown) // it comes again
+				h.nextPub, h.packedOfRun, h.chunksOfBig = h.nextPub+1, h.packedOfRun+1, 0
+				continue
+			}
+		}
+		if len(m.Message.Chunks) > 0 {
+			if !h.packBig(e, p, m, from) {
 				return full
 			}
 		} else {
-			h.packSmall(e, p, int(o.n)-h.packedOfRun)
+			h.packSmall(e, p, int(o.n)-h.packedOfRun, from)
 		}
 	}
 	h.nextOp, h.packedOfRun = h.nextOp+1, 0
@@ -384,10 +436,10 @@ func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
 }
 
 // packSmall packs small messages of one kind, at most limit of them, as one Enqueue.
-func (h *host) packSmall(e *replica.Entry, p *pack, limit int) {
+func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) {
 	ps := h.taken.publishes
 	from := h.nextPub
-	persistent := h.logged && ps[from].Persistent
+	persistent := h.isPersistent(&ps[from])
 	h.persistent = h.persistent || persistent
 	r := run{from: from, persistent: persistent}
 	n := h.numberAfter(p)
@@ -395,7 +447,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int) {
 	to := from
 	for to < from+limit {
 		m := &ps[to]
-		if len(m.Message.Chunks) > 0 || (h.logged && m.Persistent) != persistent {
+		if len(m.Message.Chunks) > 0 || h.isPersistent(m) != persistent || of != nil && m.Ticket != ps[from].Ticket {
 			break
 		}
 		if to > from && (p.bytes+bytes >= replica.MaxEntryBytes || p.messages+to-from >= maxMessages) {
@@ -415,12 +467,20 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int) {
 	p.cmds = append(p.cmds, queue.Command{
 		Kind: queue.Enqueue, Count: uint32(count), Persistent: persistent, Bytes: uint64(bytes),
 	})
+	if of != nil {
+		l := &p.cmds[len(p.cmds)-1]
+		l.Session, l.Seq = of.id, ps[to-1].Seq
+		p.held = append(p.held, ps[from:to])
+	}
 	p.bytes += bytes
 	p.messages += count
 	p.ready += int64(count)
 	h.nextPub = to
 	h.packedOfRun += count
 }
+
+// isPersistent reports whether a message goes to the log. In a quorum queue all do.
+func (h *host) isPersistent(m *Publish) bool { return h.logged && (m.Persistent || h.lead != nil) }
 
 // keep puts an item into memory and, if it is to go there, into the log.
 func (h *host) keep(e *replica.Entry, n queue.Number, item []byte, inLog bool) {
@@ -446,9 +506,13 @@ func (h *host) numberAfter(p *pack) queue.Number {
 
 // packBig packs a big message: its chunks first, over as many entries as they
 // need, then the message. It reports whether the message is in.
-func (h *host) packBig(e *replica.Entry, p *pack, m *Publish) bool {
+func (h *host) packBig(e *replica.Entry, p *pack, m *Publish, of *leadSession) bool {
 	h.openSession(e, p)
-	persistent := h.logged && m.Persistent
+	session := h.session
+	if of != nil {
+		session = of.id
+	}
+	persistent := h.isPersistent(m)
 	h.persistent = h.persistent || persistent
 	chunks := m.Message.Chunks
 	if h.chunksOfBig == 0 {
@@ -465,7 +529,7 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish) bool {
 		c := chunks[h.chunksOfBig]
 		h.keep(e, n, c, persistent)
 		p.cmds = append(p.cmds, queue.Command{
-			Kind: queue.Chunk, Count: 1, Session: h.session, Upload: h.uploads, Bytes: uint64(len(c)),
+			Kind: queue.Chunk, Count: 1, Session: session, Upload: h.uploads, Bytes: uint64(len(c)),
 		})
 		p.bytes += len(c)
 		h.chunksOfBig++
@@ -477,8 +541,12 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish) bool {
 	}
 	p.cmds = append(p.cmds, queue.Command{
 		Kind: queue.Enqueue, Count: 1, Persistent: persistent, Bytes: uint64(m.Message.Size()),
-		Chunks: uint32(len(chunks)), Session: h.session, Upload: h.uploads,
+		Chunks: uint32(len(chunks)), Session: session, Upload: h.uploads,
 	})
+	if of != nil {
+		p.cmds[len(p.cmds)-1].Seq = m.Seq
+		p.held = append(p.held, h.taken.publishes[h.nextPub:h.nextPub+1])
+	}
 	p.runs = append(p.runs, run{from: h.nextPub, to: h.nextPub + 1, persistent: persistent})
 	p.messages++
 	p.ready++

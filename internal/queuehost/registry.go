@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/clock"
@@ -42,6 +43,15 @@ type Options struct {
 	ConnectionCredit, NodeCredit int64
 	// Link leads to other nodes. Nil: there are none.
 	Link Link
+	// Self is this node's id, if there is no Link.
+	Self uint64
+	// Stepped says that a simulator calls StepLoop.
+	Stepped bool
+	// Wait bounds how long an operation on a quorum queue waits for a leader (15 s).
+	Wait time.Duration
+	// Leader is told when a member here hears of another leader of its queue; 0: there is
+	// none. It runs on the worker and must not block. Nil: nobody is told.
+	Leader func(id seglog.GroupID, node uint64)
 	// Incarnation is the start of this node's process: it rises.
 	Incarnation uint64
 	// PeerCredit is what one other node may have in flight towards the queues here (16 MiB).
@@ -61,6 +71,9 @@ func (o *Options) setDefaults() {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	if o.Wait <= 0 {
+		o.Wait = 15 * time.Second
+	}
 	for _, d := range []struct {
 		v *int64
 		n int64
@@ -77,12 +90,14 @@ func (o *Options) setDefaults() {
 // every queue of the catalog, which adopts what was replayed; Start of the
 // node. What was replayed and not created is an orphan.
 type Registry struct {
-	o     Options
-	owner Owner
-	lanes []*lane
-	pool  *creditPool
-	near  neighbours
-	loads loads
+	o      Options
+	owner  Owner
+	lanes  []*lane
+	pool   *creditPool
+	near   neighbours
+	loads  loads
+	loop   loop
+	health health
 
 	mu          sync.RWMutex
 	hosts       map[seglog.GroupID]*host
@@ -97,7 +112,8 @@ func New(o Options) *Registry {
 		hosts: map[seglog.GroupID]*host{}, quarantined: map[seglog.GroupID]string{},
 		near: neighbours{homes: map[uint64]*home{}, guests: map[uint64]*guest{}, fars: map[seglog.GroupID]*far{}},
 	}
-	r.loads.reg = r
+	r.loads.reg, r.loop.reg = r, r
+	r.health.nodes = map[uint64]nodeHealth{}
 	n := int64(o.Node.Shards())
 	for range n {
 		r.lanes = append(r.lanes, &lane{reg: r, cache: cache{limit: o.TailCache / n}, spill: spiller{store: o.Spill, most: maxLeaving, block: spill.BlockSize}})
@@ -114,10 +130,16 @@ func (r *Registry) SetOwner(o Owner) { r.owner = o }
 // NewCredit returns the credit of one connection.
 func (r *Registry) NewCredit() *Credit { return &Credit{pool: r.pool} }
 
-// Host makes the host of a group met in the log; it is replica's factory.
-func (r *Registry) Host(id seglog.GroupID) replica.Host {
+// Host makes the host of a group met in the log; it is replica's factory. raft: it is
+// the member of a quorum queue.
+func (r *Registry) Host(id seglog.GroupID, raft bool) replica.Host {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if raft {
+		h := r.newMember(QueueDef{ID: id, Durable: true})
+		h.claimed, h.expected = false, true // the group goes on, whatever the catalog here knows
+		return h
+	}
 	h := r.newHost(QueueDef{ID: id, Durable: true})
 	r.hosts[id] = h
 	return h
@@ -200,7 +222,7 @@ func (r *Registry) Expect() {
 // Get returns the queue's handle, or nil.
 func (r *Registry) Get(id seglog.GroupID) *Handle {
 	r.mu.RLock()
-	if h := r.hosts[id]; h != nil && h.claimed {
+	if h := r.hosts[id]; h != nil && h.claimed && h.lead == nil {
 		r.mu.RUnlock()
 		return &h.handle
 	}
@@ -226,10 +248,10 @@ func (r *Registry) Far() iter.Seq[*Handle] {
 	}
 }
 
-// All yields the handles of all queues that run here in the order of their ids.
+// All yields the handles of all queues that run here, quorum queues not counted, in the order of their ids.
 func (r *Registry) All() iter.Seq[*Handle] {
 	return func(yield func(*Handle) bool) {
-		for _, h := range r.sorted(func(h *host) bool { return h.claimed }) {
+		for _, h := range r.sorted(func(h *host) bool { return h.claimed && h.lead == nil }) {
 			if !yield(&h.handle) {
 				return
 			}
@@ -264,19 +286,22 @@ func (r *Registry) Drop(id seglog.GroupID, reason error, done func()) {
 	delete(r.hosts, id)
 	delete(r.quarantined, id)
 	r.mu.Unlock()
-	if h == nil {
-		r.near.mu.Lock()
-		f := r.near.fars[id]
-		delete(r.near.fars, id)
-		r.near.mu.Unlock()
-		if f != nil {
-			f.drop(&call{reason: reason, done: done})
-			return
-		}
-		run0(done)
+	r.near.mu.Lock()
+	f := r.near.fars[id]
+	delete(r.near.fars, id)
+	r.near.mu.Unlock()
+	switch {
+	case h != nil && h.lead != nil:
+		h.endMember(&call{reason: errQueueDeleted})
+	case h != nil:
+		h.handle.put(op{kind: opDrop, call: &call{reason: reason, done: done}})
 		return
 	}
-	h.handle.put(op{kind: opDrop, call: &call{reason: reason, done: done}})
+	if f != nil {
+		f.drop(&call{reason: reason, done: done})
+		return
+	}
+	run0(done)
 }
 
 // Hit takes a queue out of service whose log turned out to be damaged while
@@ -287,7 +312,10 @@ func (r *Registry) Hit(hit seglog.Hit) {
 	r.quarantined[hit.Group] = hit.Reason // until it is discarded
 	running := h != nil && h.claimed
 	r.mu.Unlock()
-	if running {
+	switch {
+	case running && h.lead != nil && !h.lead.hit:
+		h.group.Do(func() { h.quarantine(errors.New(hit.Reason)) })
+	case running:
 		h.handle.put(op{kind: opQuarantine, call: &call{reason: errors.New(hit.Reason)}})
 	}
 }

@@ -63,6 +63,9 @@ func (s *session) attach(a *ask) {
 	r.send = r.appendDeliveries
 	spec := a.spec
 	spec.relayed = true
+	if s.ref != nil {
+		spec.outer = uint64(a.consumer)
+	}
 	if spec.NoAck {
 		spec.Prefetch = 0 // here they are checked out until the guest has them
 	}
@@ -70,12 +73,21 @@ func (s *session) attach(a *ask) {
 		s.relays = map[queue.ConsumerID]*relay{}
 	}
 	s.relays[r.id] = r
-	if r.getter {
-		r.home = s.handle.Getter(spec, r)
-		return
-	}
 	req := a.req
-	r.home = s.handle.Attach(spec, r, func(_ queue.ConsumerID, err error) { r.attached(req, err) })
+	c := &call{guest: s.owner(), spec: spec, sink: r, attached: func(_ queue.ConsumerID, err error) { r.attached(req, err) }}
+	home, known := s.known[r.id]
+	o := op{kind: opAttach, consumer: home, first: a.resume, last: a.limit, call: c}
+	switch {
+	case known:
+		o.kind = opReattach
+	case r.getter:
+		o.kind = opGetter
+	}
+	if !known {
+		o.consumer = s.handle.newConsumer()
+	}
+	r.home = o.consumer
+	s.handle.put(o)
 }
 
 func (r *relay) attached(req uint64, err error) {
@@ -140,7 +152,7 @@ func (r *relay) sendNow(ds []Delivery) (sent int) {
 			return sent
 		}
 		r.sending = ds[sent : sent+n]
-		ok := r.session.guest.reg.o.Link.Send(r.session.guest.node, true, r.send)
+		ok := r.session.guest.reg.send(r.session.guest.node, true, r.send)
 		r.sending = nil
 		if !ok {
 			return sent
@@ -190,6 +202,9 @@ func (r *relay) got(req uint64, d Delivery, left uint64, ok bool, err error) {
 func (r *relay) happened(e *event) {
 	r.session.mu.Lock()
 	defer r.session.mu.Unlock()
+	if e.kind == eventDetach {
+		delete(r.session.known, r.id)
+	}
 	r.push(outgoingItem{event: e})
 }
 
@@ -285,7 +300,7 @@ func (r *relay) step() bool {
 }
 
 func (r *relay) transmit(append func([]byte) []byte) bool {
-	return r.session.guest.reg.o.Link.Send(r.session.guest.node, true, append)
+	return r.session.guest.reg.send(r.session.guest.node, true, append)
 }
 
 func (r *relay) appendChunk(dst, chunk []byte) []byte {
@@ -403,35 +418,44 @@ func (l *loads) add(r *relay) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.line = append(l.line, r)
-	if l.running < maxLoaders {
+	if !l.reg.o.Stepped && l.running < maxLoaders {
 		l.running++
 		go l.run()
 	}
 }
 
+func (l *loads) newReader() *Reader {
+	if l.reg.o.NewReader == nil {
+		return &Reader{}
+	}
+	return l.reg.o.NewReader()
+}
+
 func (l *loads) run() {
-	rd := &Reader{}
-	if l.reg.o.NewReader != nil {
-		rd = l.reg.o.NewReader()
-	}
+	rd := l.newReader()
 	var buf []byte
-	for {
-		l.mu.Lock()
-		if len(l.line) == 0 {
-			l.running--
-			l.line = nil
-			l.mu.Unlock()
-			return
-		}
-		r := l.line[0]
-		l.line[0] = nil
-		l.line = l.line[1:]
-		l.mu.Unlock()
-		buf = r.load(rd, buf[:0])
-		if cap(buf) > 4*messageSize {
-			buf = nil
-		}
+	for l.step(rd, &buf) {
 	}
+}
+
+// step reads for the first relay in line; false: there is none, and the goroutine ends.
+func (l *loads) step(rd *Reader, buf *[]byte) bool {
+	l.mu.Lock()
+	if len(l.line) == 0 {
+		l.running--
+		l.line = nil
+		l.mu.Unlock()
+		return false
+	}
+	r := l.line[0]
+	l.line[0] = nil
+	l.line = l.line[1:]
+	l.mu.Unlock()
+	*buf = r.load(rd, (*buf)[:0])
+	if cap(*buf) > 4*messageSize {
+		*buf = nil
+	}
+	return true
 }
 
 // load reads the first messages in the relay's line and sends them. buf is for use.

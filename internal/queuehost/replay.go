@@ -22,7 +22,12 @@ func (h *host) Replay(rec seglog.Replayed) error {
 }
 
 // Restore implements replica.Host.
-func (h *host) Restore(blob []byte) error { return h.m.Restore(blob) }
+func (h *host) Restore(blob []byte) error {
+	if h.lead != nil { // the state of another member, perhaps
+		h.bodies.clear(h.lane)
+	}
+	return h.m.Restore(blob)
+}
 
 // AppendSnapshot implements replica.Host.
 func (h *host) AppendSnapshot(dst []byte) []byte { return h.m.AppendSnapshot(dst) }
@@ -36,10 +41,14 @@ func (h *host) Failed(err error) {
 // Live implements replica.Host: what the Recover to come will drop is not
 // needed, and need not be in the log. An orphan keeps everything.
 func (h *host) Live(dst []seglog.Range) ([]seglog.Range, bool) {
-	if !h.claimed && !h.expected {
+	switch {
+	case h.lead != nil:
+		h.lane.numbers = h.m.Live(h.lane.numbers[:0])
+	case !h.claimed && !h.expected:
 		return dst, false
+	default:
+		h.lane.numbers = h.m.Kept(h.lane.numbers[:0])
 	}
-	h.lane.numbers = h.m.Kept(h.lane.numbers[:0])
 	for _, r := range h.lane.numbers {
 		dst = append(dst, seglog.Range{First: uint64(r.First), Last: uint64(r.Last)})
 	}
@@ -50,6 +59,15 @@ func (h *host) Live(dst []seglog.Range) ([]seglog.Range, bool) {
 // incarnation: it is put in front of whatever comes first, and at once if it
 // changes anything that somebody could see or that a later stop would hide.
 func (h *host) Recover(clean bool) bool {
+	if h.lead != nil {
+		if h.group == nil {
+			h.setGroup(h.reg.o.Node.Group(h.def.ID))
+		}
+		if h.m != nil {
+			h.count(nil)
+		}
+		return false
+	}
 	if !h.claimed && !h.expected || h.m == nil || h.m.Applied() == 0 {
 		return h.handle.in.waiting()
 	}

@@ -61,8 +61,22 @@ func (g *guest) receive(head farHead, c cut) bool {
 		return c.ended()
 	}
 	s := g.sessions[head.queue]
-	if s == nil {
-		s = newSession(g, head.queue)
+	switch {
+	case head.kind == farResume:
+		if s != nil {
+			if s.head.try >= head.try {
+				g.mu.Unlock()
+				return true
+			}
+			s.end()
+		}
+		s = newSession(g, head)
+		g.sessions[head.queue] = s
+	case head.try > 0 && (s == nil || s.head.try != head.try):
+		g.mu.Unlock()
+		return true // of a try that is over
+	case s == nil:
+		s = newSession(g, head)
 		g.sessions[head.queue] = s
 	}
 	g.mu.Unlock()
@@ -134,15 +148,11 @@ func (g *guest) reject() {
 
 // notify sends what is about the whole link. The mutex is held.
 func (g *guest) notify() {
-	link := g.reg.o.Link
-	if link == nil {
-		return
-	}
 	if g.overDue {
-		g.overDue = !link.Send(g.node, false, farHead{farOver, g.life, 0}.append)
+		g.overDue = !g.reg.send(g.node, false, farHead{kind: farOver, life: g.life}.append)
 	}
 	if g.roomDue {
-		g.roomDue = !link.Send(g.node, false, g.flow.appendRoom)
+		g.roomDue = !g.reg.send(g.node, false, g.flow.appendRoom)
 	}
 }
 
@@ -169,7 +179,7 @@ func (g *guest) wait(s sender) {
 func (f *inflow) appendRoom(dst []byte) []byte {
 	given := f.given.Load()
 	f.told.Store(given)
-	dst = farHead{farRoom, f.life, 0}.append(dst)
+	dst = farHead{kind: farRoom, life: f.life}.append(dst)
 	return bytecodec.AppendUints(dst, uint64(given), uint64(f.window))
 }
 
@@ -197,10 +207,14 @@ type session struct {
 
 	mu        sync.Mutex
 	over      bool
-	closed    bool    // by the guest: it ends as soon as everything is carried out
-	handle    *Handle // nil: the queue does not run here (yet)
-	published uint64  // number of the last publish taken in
-	urgent    uint64  // number of the last settlements and credit
+	parting   bool                                  // over, and the guest has yet to be told
+	closed    bool                                  // by the guest: it ends as soon as everything is carried out
+	handle    *Handle                               // nil: the queue does not run here (yet)
+	ref       *call                                 // names the session for the queue's worker; nil: not of a quorum queue
+	epoch     uint64                                // of its publishing half, of a quorum queue
+	known     map[queue.ConsumerID]queue.ConsumerID // the consumers that it had when it was resumed, by what the guest calls them
+	published uint64                                // number of the last publish taken in
+	urgent    uint64                                // number of the last settlements and credit
 	held      []heldMessage
 	chunks    [][]byte // of the publish that is coming
 	relays    map[queue.ConsumerID]*relay
@@ -219,9 +233,13 @@ type heldMessage struct {
 	c    cut
 }
 
-func newSession(g *guest, id seglog.GroupID) *session {
-	s := &session{guest: g, flow: g.flow, head: farHead{life: g.life, queue: id}}
+func newSession(g *guest, head farHead) *session {
+	head.kind = 0
+	s := &session{guest: g, flow: g.flow, head: head}
 	s.send = s.appendOutcomes
+	if head.try > 0 {
+		s.ref = &call{guest: s}
+	}
 	return s
 }
 
@@ -231,29 +249,37 @@ func (s *session) headOf(kind farKind) farHead {
 	return h
 }
 
-// end ends the session: what its consumers hold goes back to the queue.
+// end ends the session: what its consumers hold goes back to the queue. If that is a quorum
+// queue, this is but the end of a try, and nothing goes back.
 func (s *session) end() {
 	s.mu.Lock()
 	if s.over {
 		s.mu.Unlock()
 		return
 	}
-	s.over = true
-	h, sealed := s.handle, s.sealed
-	var ids []queue.ConsumerID
-	for _, id := range slices.Sorted(maps.Keys(s.relays)) {
-		r := s.relays[id]
-		ids = append(ids, r.home)
-		r.forget()
-	}
-	s.relays, s.held, s.chunks, s.publishes, s.outcomes, s.answers = nil, nil, nil, nil, nil, fifo[[]byte]{}
+	h, sealed, ids := s.endLocked()
 	s.mu.Unlock()
-	for _, id := range ids {
-		h.Detach(id, nil)
+	if s.ref == nil {
+		for _, id := range ids {
+			h.Detach(id, nil)
+		}
 	}
 	if sealed {
 		h.Unseal()
 	}
+}
+
+// endLocked lets go of everything. The mutex is held.
+func (s *session) endLocked() (h *Handle, sealed bool, consumers []queue.ConsumerID) {
+	s.over = true
+	for _, id := range slices.Sorted(maps.Keys(s.relays)) {
+		r := s.relays[id]
+		consumers = append(consumers, r.home)
+		r.forget()
+	}
+	h, sealed = s.handle, s.sealed
+	s.relays, s.held, s.chunks, s.publishes, s.outcomes, s.answers = nil, nil, nil, nil, nil, fifo[[]byte]{}
+	return h, sealed, consumers
 }
 
 // receive takes a message of the entry side; false: it makes no sense.
@@ -263,7 +289,7 @@ func (s *session) receive(kind farKind, c cut) (ok, closed bool) {
 		s.mu.Unlock()
 		return true, false
 	}
-	if s.handle == nil {
+	if s.handle == nil && s.ref == nil {
 		s.handle = s.guest.reg.Get(s.head.queue)
 		if s.handle != nil && s.handle.far != nil {
 			s.handle = nil // it does not run here: nobody is sent on
@@ -309,6 +335,8 @@ func (s *session) takeBulk(kind farKind, c cut) bool {
 		return true
 	}
 	switch kind {
+	case farResume:
+		return s.resumes(&c)
 	case farPublish:
 		return s.publish(&c)
 	case farChunk:
@@ -369,19 +397,26 @@ func (s *session) publish(c *cut) bool {
 
 // settle carries out settlements and credit.
 func (s *session) settle(c *cut) bool {
+	settled := false
 	for len(c.Rest) > 0 {
 		o := c.urgent()
 		if c.Bad() {
 			return false
 		}
-		r := s.relays[o.consumer]
+		home, there := s.consumer(o.consumer)
+		settled = settled || o.kind == opSettle
+		o.consumer, o.call = home, s.ref
 		switch {
-		case r == nil:
+		case !there:
 		case o.kind == opCredit:
-			s.handle.Credit(r.home, o.n, o.flag)
+			s.handle.urge(o)
+			s.handle.group.Wake()
 		default:
-			s.handle.settle(r.home, []queue.Range{{First: o.first, Last: o.last}}, o.how)
+			s.handle.urge(o)
 		}
+	}
+	if settled && s.ref != nil {
+		s.handle.urge(op{kind: opMark, first: s.urgent + 1, call: s.ref})
 	}
 	return !c.Bad()
 }
@@ -442,12 +477,18 @@ func (s *session) ask(a *ask) {
 		if r == nil { // its own is gone: the queue says so, or has nothing for it
 			r = &relay{session: s, id: id, getter: true}
 		}
-		h.Get(r.home, false, func(d Delivery, left uint64, ok bool, err error) { r.got(req, d, left, ok, err) })
+		h.put(op{kind: opGet, consumer: r.home, call: &call{guest: s.owner(), got: func(d Delivery, left uint64, ok bool, err error) { r.got(req, d, left, ok, err) }}})
 	case askCancel, askDetach:
 		kind := eventCancel
 		if a.kind == askDetach {
 			kind = eventDetach
 			delete(s.relays, id)
+		}
+		if home, there := s.known[id]; r == nil && there {
+			r = &relay{session: s, id: id, home: home}
+		}
+		if kind == eventDetach && r != nil && s.ref != nil {
+			s.know(id, r.home) // until it is carried out: it may be asked for again
 		}
 		if r == nil {
 			s.tell(&event{kind: kind, consumer: id, req: req})
@@ -461,7 +502,7 @@ func (s *session) ask(a *ask) {
 		}
 	case askCredit:
 		if r != nil {
-			h.Credit(r.home, a.n, a.flag)
+			h.put(op{kind: opCredit, consumer: r.home, n: a.n, flag: a.flag, call: s.ref})
 		}
 	case askPurge:
 		h.Purge(func(n uint64, err error) { s.say(&answer{kind: answerCount, req: req, n: n, err: err}) })
@@ -512,7 +553,7 @@ func (s *session) listed(req uint64, list []ConsumerInfo) {
 	list = slices.Clone(list)
 	for i := range list {
 		if spec := &list[i].Spec; spec.Node == 0 {
-			spec.Node = s.guest.reg.o.Link.Self()
+			spec.Node = s.guest.reg.self()
 		}
 	}
 	s.say(&answer{kind: answerListed, req: req, listed: list})
@@ -568,16 +609,16 @@ func (s *session) answer(a *answer) {
 
 // flush sends outcomes and answers, as far as the link has room. The mutex is held.
 func (s *session) flush() {
-	link, node := s.guest.reg.o.Link, s.guest.node
+	reg, node := s.guest.reg, s.guest.node
 	for len(s.outcomes) > 0 || s.answers.len() > 0 {
 		var ok bool
 		if len(s.outcomes) > 0 {
-			if ok = link.Send(node, false, s.send); ok {
+			if ok = reg.send(node, false, s.send); ok {
 				s.outcomes = s.outcomes[:0]
 			}
 		} else {
 			msg := *s.answers.front()
-			if ok = link.Send(node, false, func(dst []byte) []byte { return append(dst, msg...) }); ok {
+			if ok = reg.send(node, false, func(dst []byte) []byte { return append(dst, msg...) }); ok {
 				s.answers.pop()
 			}
 		}
@@ -597,7 +638,7 @@ func (s *session) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = false
-	if !s.over {
+	if !s.over || s.parting {
 		s.flush()
 	}
 }

@@ -220,10 +220,10 @@ func (n *Node) groupsOf(s *Shard) []*Group {
 }
 
 // Replay reads the log into its groups; factory makes the host of a group that
-// is met in the log and not added yet. It may return nil for a group that is
+// is met in the log and not added yet; raft: it is a replicated one, and its host a RaftHost. It may return nil for a group that is
 // to be left alone. A group whose records make no sense is left alone from
 // there on, and its host says so (Host.Failed); for a simple group it is an error.
-func (n *Node) Replay(factory func(seglog.GroupID) Host) error {
+func (n *Node) Replay(factory func(id seglog.GroupID, raft bool) Host) error {
 	skipped := map[seglog.GroupID]bool{}
 	var last int64
 	err := n.o.Log.Replay(func(rec seglog.Replayed) error {
@@ -233,13 +233,14 @@ func (n *Node) Replay(factory func(seglog.GroupID) Host) error {
 			if skipped[rec.Group] {
 				return nil
 			}
-			h := factory(rec.Group)
+			raft := rec.Term > 0
+			h := factory(rec.Group, raft)
 			if h == nil {
 				skipped[rec.Group] = true
 				return nil
 			}
-			if rh, is := h.(RaftHost); is {
-				g = n.NewRaftGroup(rec.Group, rh, nil)
+			if raft {
+				g = n.NewRaftGroup(rec.Group, h.(RaftHost), nil)
 			} else {
 				g = n.NewGroup(rec.Group, h, true)
 			}

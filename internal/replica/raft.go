@@ -184,6 +184,10 @@ func (x *raftGroup) put(in incoming) bool {
 	return true
 }
 
+// Do has fn run on the worker of a raft group, soon, and whether this member leads or not; on the
+// caller's goroutine if the group has ended.
+func (g *Group) Do(fn func()) { g.raft.ask(fn) }
+
 // ask has fn run on the worker, or here when there is none any more: then rn is nil.
 func (x *raftGroup) ask(fn func()) {
 	x.inMu.Lock()

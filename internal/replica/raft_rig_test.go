@@ -111,7 +111,7 @@ func (m *member) start() {
 	} else {
 		m.h.g = m.n.JoinRaftGroup(m.c.group, m.h, m.id)
 	}
-	if err := m.n.Replay(func(seglog.GroupID) Host { return nil }); err != nil {
+	if err := m.n.Replay(func(seglog.GroupID, bool) Host { return nil }); err != nil {
 		m.c.t.Fatalf("node %d: %v", m.id, err)
 	}
 	m.n.Prepare()

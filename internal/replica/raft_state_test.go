@@ -85,7 +85,7 @@ func TestRaftRestartWithoutAnItem(t *testing.T) {
 	h := &failing{ledger: newLedger(t, newJudge(t), 1), failed: &failed}
 	h.judge.proposed = c.judge.proposed
 	h.g = n.NewRaftGroup(c.group, h, c.begin)
-	if err := n.Replay(func(seglog.GroupID) Host { return nil }); err != nil {
+	if err := n.Replay(func(seglog.GroupID, bool) Host { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	n.Prepare()

@@ -67,7 +67,7 @@ func TestRaftWithWorkers(t *testing.T) {
 			nodes[i] = Open(Options{Log: l, Reader: NewReader(l), Shards: 2, Logger: quiet, NodeID: uint64(i + 1), Transport: tr, Tick: 5 * time.Millisecond})
 			logs[i] = l
 			gs[i] = nodes[i].NewSimpleRaftGroup(1, &lister{}, list)
-			if err := nodes[i].Replay(func(seglog.GroupID) Host { return nil }); err != nil {
+			if err := nodes[i].Replay(func(seglog.GroupID, bool) Host { return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -288,7 +288,7 @@ func TestReplayGivesTheSameState(t *testing.T) {
 	steps(n)
 	n2 := open(t, l, Options{})
 	b := &adder{wake: true}
-	if err := n2.Replay(func(id seglog.GroupID) Host { return b }); err != nil {
+	if err := n2.Replay(func(id seglog.GroupID, _ bool) Host { return b }); err != nil {
 		t.Fatal(err)
 	}
 	b.g = n2.Group(2)
@@ -317,7 +317,7 @@ func TestReplayLeavesABadGroupAlone(t *testing.T) {
 	}, missing: map[seglog.GroupID]uint64{5: 2}}
 	n := open(t, l, Options{})
 	hosts := map[seglog.GroupID]*adder{}
-	err := n.Replay(func(id seglog.GroupID) Host {
+	err := n.Replay(func(id seglog.GroupID, _ bool) Host {
 		if id == 9 {
 			return nil
 		}
@@ -414,14 +414,14 @@ func TestSimpleGroup(t *testing.T) {
 	n2 := open(t, l, Options{})
 	m2 := &lister{}
 	n2.NewSimpleGroup(1, m2)
-	if err := n2.Replay(func(seglog.GroupID) Host { return nil }); err != nil {
+	if err := n2.Replay(func(seglog.GroupID, bool) Host { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	want(t, "replayed", m2.words, []string{"a", "b", "c", "d"})
 	l.records[len(l.records)-1].Meta = []byte{9}
 	n3 := open(t, l, Options{})
 	n3.NewSimpleGroup(1, &lister{})
-	if n3.Replay(func(seglog.GroupID) Host { return nil }) == nil {
+	if n3.Replay(func(seglog.GroupID, bool) Host { return nil }) == nil {
 		t.Fatal("an entry of an unknown version was taken")
 	}
 }

@@ -18,6 +18,7 @@ var levels = [][]string{
 	{"broker"},
 	{"session", "mgmt", "perf"},
 	{"node"},
+	{"sim"}, // runs whole nodes for tests; nobody imports it
 }
 
 // sideways are the arrows within a level that are allowed all the same.

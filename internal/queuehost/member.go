@@ -1,0 +1,376 @@
+package queuehost
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"holdfast/internal/queue"
+	"holdfast/internal/replica"
+	"holdfast/internal/seglog"
+)
+
+// Member is one member of a quorum queue: its number and its node.
+type Member = replica.Member
+
+// lead is what the host of a quorum queue keeps besides. A host that has one runs on
+// a member of the queue's group: it implements replica.RaftHost. Only while this
+// member leads and serves does it pack, deliver and answer; else it applies what
+// others have packed. Everybody reaches it through sessions of entries (resume.go,
+// serve.go), those of this node through the loop. Fields without another word belong
+// to the worker.
+type lead struct {
+	host     *host
+	term     uint64
+	serving  bool
+	sessions map[uint64]*leadSession // by node; while serving
+	named    uint64                  // sessions named in the entry being packed
+	look     atomic.Bool             // what is known of nodes has changed
+	hit      bool                    // its log was found damaged at the start: it is a member no more, and waits to be dropped
+
+	mu      sync.Mutex
+	open    bool       // serving, and everything is in place for it
+	leader  uint64     // node; 0: nobody is known to lead
+	waiting []*session // to be resumed as soon as this member serves
+}
+
+// leadSession is a node's session with a queue that is led here.
+type leadSession struct {
+	id          queue.SessionID
+	node        uint64
+	incarnation uint64
+	suspect     bool
+	guest       *session // whom its publishes and settlements come from; nil: it has not resumed it
+}
+
+// sessionsAtOnce is how many sessions one entry can open: their names are
+// made of its index.
+const sessionsAtOnce = 64
+
+// leads reports whether this member leads and serves.
+func (l *lead) leads() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
+}
+
+// leaderNode is the node that is thought to lead, or 0.
+func (l *lead) leaderNode() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.leader
+}
+
+// Role implements replica.RaftHost.
+func (h *host) Role(term, leader uint64, serving bool) {
+	l := h.lead
+	if l.serving && (!serving || term != l.term) {
+		h.stopLeading(leader)
+	}
+	l.term = term
+	l.mu.Lock()
+	was := l.leader
+	l.leader = leader
+	var waiting []*session
+	if leader != h.reg.self() {
+		waiting, l.waiting = l.waiting, nil
+	}
+	l.mu.Unlock()
+	for _, s := range waiting {
+		s.lost(leader)
+	}
+	if serving && !l.serving {
+		h.startLeading()
+	}
+	if leader != was {
+		h.reg.leads(h.def.ID, leader)
+	}
+}
+
+// leads tells those here who want to know who leads a queue.
+func (r *Registry) leads(id seglog.GroupID, leader uint64) {
+	if f := r.far(id); f != nil && leader != 0 {
+		f.entry.told(leader)
+	}
+	if r.o.Leader != nil {
+		r.o.Leader(id, leader)
+	}
+}
+
+// startLeading takes over: the machine says which sessions and consumers there are,
+// their entries will come and resume them.
+func (h *host) startLeading() {
+	l := h.lead
+	l.serving = true
+	l.sessions = map[uint64]*leadSession{}
+	h.consumers = map[queue.ConsumerID]*consumer{}
+	h.m.Sessions(func(si queue.SessionInfo) {
+		l.sessions[si.Node] = &leadSession{id: si.ID, node: si.Node, incarnation: si.Incarnation, suspect: si.Suspect}
+		h.m.ConsumersOf(si.ID, func(c queue.ConsumerRef) {
+			h.consumers[c.ID] = &consumer{id: c.ID, getter: c.Getter, attached: true, session: si.ID}
+		})
+	})
+	h.handle.ids.Store(uint64(h.m.LastConsumer()))
+	h.uploads = 0
+	h.purge(h.reg.self())
+	l.look.Store(true)
+	l.mu.Lock()
+	l.open = true
+	waiting := l.waiting
+	l.waiting = nil
+	for _, s := range waiting {
+		h.handle.put(op{kind: opResume, call: s.ref})
+	}
+	l.mu.Unlock()
+	h.group.Wake()
+}
+
+// stopLeading ends what only a leader does. The sessions go on with the next one.
+func (h *host) stopLeading(leader uint64) {
+	l := h.lead
+	l.serving = false
+	l.mu.Lock()
+	l.open = false
+	l.mu.Unlock()
+	for _, node := range sortedKeys(l.sessions) {
+		if s := l.sessions[node].guest; s != nil {
+			s.lost(leader)
+		}
+	}
+	l.sessions, h.consumers, h.sealed = nil, nil, false
+	if p := h.pack; p != nil {
+		for _, publishes := range p.held {
+			settleAll(publishes, Unknown)
+		}
+		p.held = p.held[:0]
+	}
+	h.purge(leader)
+}
+
+// purge drops what waits to be packed: it comes again, from sessions that are resumed.
+func (h *host) purge(leader uint64) {
+	if h.urgent != nil {
+		h.urgent.recycle()
+		h.urgent = nil
+	}
+	if b := h.handle.in.takeUrgent(); b != nil {
+		b.recycle()
+	}
+	if h.taken != nil {
+		h.drop(h.taken, h.nextOp, h.nextPub, h.packedOfRun, leader)
+		h.taken = nil
+	}
+	h.nextOp, h.nextPub, h.packedOfRun, h.chunksOfBig, h.deferred = 0, 0, 0, 0, false
+	if b := h.handle.in.take(); b != nil {
+		h.drop(b, 0, 0, 0, leader)
+	}
+	settleAll(h.parked, Unknown)
+	h.parked = nil
+}
+
+// drop answers a batch from an op on: nobody there hears it, but credit goes back.
+func (h *host) drop(b *batch, nextOp, nextPub, ofRun int, leader uint64) {
+	for ; nextOp < len(b.ops); nextOp++ {
+		o := &b.ops[nextOp]
+		switch {
+		case o.kind == opPublish:
+			n := int(o.n) - ofRun
+			settleAll(b.publishes[nextPub:nextPub+n], Unknown)
+			nextPub, ofRun = nextPub+n, 0
+		case o.call != nil && o.call.guest != nil:
+			o.call.guest.lost(leader)
+		}
+	}
+	b.recycle()
+}
+
+// ApplyForeign implements replica.RaftHost.
+func (h *host) ApplyForeign(e *replica.Entry, meta []byte, _ []seglog.Range, _ [][]byte) {
+	l := h.lane
+	cmds, err := queue.DecodeCommands(l.replayed[:0], meta)
+	if err != nil {
+		h.Failed(err)
+		h.group.Fail(err)
+		return
+	}
+	l.replayed = cmds
+	l.entry = queue.Entry{Index: e.Index, Time: e.Time, Commands: cmds}
+	h.m.Apply(&l.entry, &l.fx)
+	l.released = l.released[:0]
+	for i := range l.fx.List {
+		ef := &l.fx.List[i]
+		switch ef.Kind {
+		case queue.Released:
+			h.releasedMessages(ef)
+		case queue.Deliver:
+			h.countDelivered(ef)
+		}
+	}
+	if len(l.released) > 0 {
+		h.reg.o.Log.Release(h.def.ID, e.Index, l.released)
+	}
+	for i := range cmds {
+		if cmds[i].Kind == queue.Enqueue {
+			h.stats.published.Add(uint64(cmds[i].Count))
+		}
+	}
+	l.fx.Reset()
+	l.entry.Commands = nil
+	h.count(nil)
+}
+
+// Abandoned implements replica.RaftHost. What was in the entry comes again from the
+// sessions, wherever they are resumed; should it be applied after all, they are told.
+func (h *host) Abandoned() {
+	if h.lead.serving {
+		h.stopLeading(0)
+	}
+	p := h.pack
+	h.pack = nil
+	for ; h.unstable.len() > 0; h.unstable.pop() {
+		h.bodies.remove(h.lane, h.unstable.front().Numbers)
+	}
+	if p == nil {
+		return
+	}
+	if p.done != nil {
+		p.done.recycle()
+	}
+	h.lane.freePack(p)
+	h.countBodies()
+}
+
+// appliedOwn does what a leader does before the effects of its own entry: what it
+// carries is on disk.
+func (h *host) appliedOwn(index uint64) {
+	for h.unstable.len() > 0 && h.unstable.front().index <= index {
+		h.bodies.stable(h.lane, h.unstable.front().Numbers)
+		h.unstable.pop()
+	}
+}
+
+// CreateQuorum makes a quorum queue reachable here, whose members are on the nodes
+// given. If one of them is this node, its member runs here: the one that was replayed,
+// or a new one of a group that begins.
+func (r *Registry) CreateQuorum(def QueueDef, members []replica.Member) (*Handle, error) {
+	r.loop.start()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.far(def.ID) != nil {
+		return nil, errExists(def.ID)
+	}
+	h := r.hosts[def.ID]
+	here := slices.ContainsFunc(members, func(m replica.Member) bool { return m.Node == r.self() })
+	switch {
+	case h != nil && (h.claimed || h.lead == nil):
+		return nil, errExists(def.ID)
+	case h != nil:
+		if _, err := r.adopt(h, def); err != nil {
+			return nil, err
+		}
+	case here:
+		h = r.newMember(def)
+		if reason, hit := r.hit(def); hit { // it must not vote
+			h.outOfService(reason)
+			h.lead.hit = true
+			h.setGroup(r.o.Node.NewGroup(def.ID, h, true))
+			break
+		}
+		h.setGroup(r.o.Node.NewRaftGroup(def.ID, h, members))
+	}
+	return r.newEntry(def, members), nil
+}
+
+// newMember returns the host of a member whose group is added by the caller. The
+// registry's mutex is held.
+func (r *Registry) newMember(def QueueDef) *host {
+	h := r.newHost(def)
+	h.lead = &lead{host: h}
+	h.logged, h.items, h.claimed = true, true, true
+	r.hosts[def.ID] = h
+	return h
+}
+
+// SetMembers says which members a quorum queue has now. One that is new here begins
+// empty and is brought up to date by the leader; one that is here no more gives its data up.
+func (r *Registry) SetMembers(id seglog.GroupID, members []replica.Member) {
+	f := r.far(id)
+	if f == nil || f.entry == nil {
+		return
+	}
+	f.entry.setMembers(members)
+	r.mu.Lock()
+	h := r.hosts[id]
+	i := slices.IndexFunc(members, func(m replica.Member) bool { return m.Node == r.self() })
+	switch {
+	case h == nil && i >= 0:
+		h = r.newMember(f.def)
+		h.setGroup(r.o.Node.JoinRaftGroup(id, h, members[i].ID))
+		r.mu.Unlock()
+	case h != nil && i < 0:
+		delete(r.hosts, id)
+		delete(r.quarantined, id)
+		r.mu.Unlock()
+		h.endMember(&call{reason: errQueueAbsent})
+	default:
+		r.mu.Unlock()
+	}
+}
+
+// endMember ends a member here; the queue may go on elsewhere.
+func (h *host) endMember(c *call) {
+	if h.lead.hit {
+		h.handle.put(op{kind: opDrop, call: c})
+		return
+	}
+	h.group.Do(func() { h.dropQueue(c) })
+}
+
+// Group returns the member of a quorum queue that runs here, or nil.
+func (h *Handle) Group() *replica.Group {
+	if m := h.member(); m != nil {
+		return m.group
+	}
+	return nil
+}
+
+// Quorum reports whether it is a quorum queue.
+func (h *Handle) Quorum() bool { return h.far != nil && h.far.entry != nil }
+
+// Leader returns the node that is thought to lead a quorum queue; 0: nobody is known to.
+func (h *Handle) Leader() uint64 {
+	if m := h.member(); m != nil {
+		if node := m.lead.leaderNode(); node != 0 {
+			return node
+		}
+	}
+	if h.Quorum() {
+		return h.far.entry.leader()
+	}
+	return 0
+}
+
+// member is the host of a quorum queue's member here, or nil.
+func (h *Handle) member() *host {
+	if !h.Quorum() {
+		return nil
+	}
+	return h.far.reg.member(h.far.def.ID)
+}
+
+// MemberState has fn called, on its worker, with the encoded state of the member here and the last
+// entry in it; for checks.
+func (h *Handle) MemberState(fn func(index uint64, state []byte)) {
+	if m := h.member(); m != nil {
+		m.group.Do(func() { fn(m.m.Applied(), m.m.AppendSnapshot(nil)) })
+	}
+}
+
+func (r *Registry) member(id seglog.GroupID) *host {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if h := r.hosts[id]; h != nil && h.lead != nil {
+		return h
+	}
+	return nil
+}
