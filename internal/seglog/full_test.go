@@ -156,6 +156,8 @@ func (r *rig) fillUp(segments int, bytes int) uint64 {
 		if !r.commit() {
 			return index
 		}
+		for r.l.prepareStep() {
+		}
 	}
 }
 
