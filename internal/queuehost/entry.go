@@ -1,7 +1,6 @@
 package queuehost
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
+	"holdfast/internal/wire"
 )
 
 // entry is what the far of a quorum queue keeps besides: this node's session with the
@@ -30,8 +30,10 @@ import (
 //
 // Fields without another word belong to the worker.
 type entry struct {
-	f       *far
-	watched atomic.Bool // Registry.Tick wakes the worker
+	f             *far
+	watched, idle bool         // it is in the list of neighbours.watch; it need not be. Guarded by its mutex
+	leaderless    atomic.Int64 // clock.Mono since when it is needed and there is no leader; 0: there is one
+	waiting       atomic.Int64 // consumers that wait for a leader, as of then
 
 	// Guarded by the far's mutex.
 	members []replica.Member
@@ -39,6 +41,7 @@ type entry struct {
 	news    bool   // it is new
 
 	state     entryState
+	isWaiting bool // as the watch was told
 	try       uint64
 	epoch     uint64 // open now
 	opening   uint64 // the one that the try under way opens
@@ -138,23 +141,6 @@ func (q *entry) setMembers(members []replica.Member) {
 	q.members = slices.Clone(members)
 }
 
-// Tick lets time pass for the entries of quorum queues that wait for something. The node calls it
-// every 50 ms, or a simulator.
-func (r *Registry) Tick() {
-	r.near.mu.RLock()
-	var fars []*far
-	for _, f := range r.near.fars {
-		if f.entry != nil && f.entry.watched.Load() {
-			fars = append(fars, f)
-		}
-	}
-	r.near.mu.RUnlock()
-	slices.SortFunc(fars, func(a, b *far) int { return cmp.Compare(a.def.ID, b.def.ID) })
-	for _, f := range fars {
-		f.handle.group.Wake()
-	}
-}
-
 // pack is the far's Pack.
 func (q *entry) pack() (more bool) {
 	f := q.f
@@ -164,7 +150,7 @@ func (q *entry) pack() (more bool) {
 		f.taken = f.handle.in.take()
 		f.nextOp, f.nextPub, f.sentOfRun = 0, 0, 0
 		f.refuseAll(f.noQueue(), Gone)
-		q.watched.Store(false)
+		q.stopWatch()
 		return false
 	}
 	q.look()
@@ -180,8 +166,52 @@ func (q *entry) pack() (more bool) {
 	if q.state == open {
 		q.send()
 	}
-	q.watched.Store(q.flight.len() > 0 || len(f.session.asked) > 0 || q.settles.len() > 0 || q.state != open && q.needed())
+	q.watch(now)
 	return more
+}
+
+func (q *entry) stopWatch() {
+	if q.isWaiting {
+		q.isWaiting = false
+		q.f.reg.near.watch.set(q, false)
+	}
+	q.leaderless.Store(0)
+}
+
+// watch has the entry woken by time as long as it waits for something, and notes since when it has no leader.
+func (q *entry) watch(now int64) {
+	lost := q.state != open && q.needed()
+	f := q.f
+	if waits := lost || q.flight.len() > 0 || len(f.session.asked) > 0 || q.settles.len() > 0; waits != q.isWaiting {
+		q.isWaiting = waits
+		f.reg.near.watch.set(q, waits)
+	}
+	switch {
+	case !lost:
+		if q.leaderless.Load() != 0 {
+			q.leaderless.Store(0)
+		}
+		return
+	case q.leaderless.Load() == 0:
+		q.leaderless.Store(max(now, 1))
+	}
+	var n int64
+	for _, id := range sortedKeys(f.session.consumers) {
+		c := f.session.consumers[id]
+		if c.getter || c.silent || c.leaving {
+			continue
+		}
+		if c.cancels && now-q.leaderless.Load() >= int64(f.reg.o.Wait) {
+			// It asked to be told. Should it be attached all the same, it is to leave.
+			c.leaving, c.silent = true, true
+			c.sink.Cancelled(q.lateError())
+			q.order++
+			q.ask(&op{kind: opDetach, consumer: id, call: &call{}}, forever)
+			continue
+		}
+		n++
+	}
+	q.waiting.Store(n)
 }
 
 // needed reports whether the session has to be resumed: otherwise that can wait.
@@ -334,6 +364,16 @@ func (q *entry) takeUrgent(o *op, now int64) {
 	}
 }
 
+// cancelArgument of a consumer asks for a cancellation when the queue has had no leader for
+// Options.Wait: else the consumer waits, however long that takes.
+const cancelArgument = "x-cancel-without-leader"
+
+func cancels(args wire.Table) bool {
+	v, _ := args.Get(cancelArgument)
+	on, _ := v.Bool()
+	return on
+}
+
 // grant notes credit of a consumer, and has it sent, unless it goes with the attach.
 func (q *entry) grant(c *farConsumer, o *op, now int64) {
 	if o.n == Unlimited {
@@ -380,7 +420,7 @@ func (q *entry) takeAsk(o *op, now int64) {
 		}
 		s.consumers[o.consumer] = &farConsumer{
 			sink: o.call.sink, noAck: spec.NoAck, spec: spec, getter: o.kind == opGetter, attached: o.kind == opGetter,
-			unlimited: spec.Credit == Unlimited, granted: uint64(spec.Credit),
+			unlimited: spec.Credit == Unlimited, granted: uint64(spec.Credit), cancels: cancels(spec.Arguments),
 		}
 		if o.kind == opGetter {
 			return // it is attached with its first get

@@ -82,6 +82,7 @@ type farConsumer struct {
 	// queue are lower by base: sessions that are over have given out as many.
 	spec       ConsumerSpec
 	getter     bool
+	cancels    bool // it asked for a cancellation when there is no leader
 	leaving    bool // it is being detached
 	used       bool // its attach was sent in some try
 	sent, live bool // its attach was sent, was answered, in this try

@@ -32,6 +32,7 @@ type neighbours struct {
 	homes  map[uint64]*home
 	guests map[uint64]*guest
 	fars   map[seglog.GroupID]*far
+	watch  watch
 }
 
 func (r *Registry) far(id seglog.GroupID) *far {

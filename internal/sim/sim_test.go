@@ -24,7 +24,15 @@ func TestSeeds(t *testing.T) {
 func run(t *testing.T, seed uint64) {
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, seed)
-	o := Options{Seed: seed, Nodes: 3, Queues: 2, Steps: *acts, Faults: *acts / 100, Watch: *watch}
+	o := Options{Seed: seed, Nodes: 3, Members: 3, Queues: 2, Steps: *acts, Faults: *acts / 100, Watch: *watch}
+	switch seed % 4 {
+	case 1:
+		o.Nodes = 4
+	case 2:
+		o.KeepTail, o.KeepEntries = 1, 1
+	case 3:
+		o.Nodes, o.Members = 5, 5
+	}
 	if *trace {
 		o.Trace = t.Logf
 	}

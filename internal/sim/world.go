@@ -15,13 +15,17 @@ import (
 
 // Options say what a World is made of.
 type Options struct {
-	Seed   uint64
-	Nodes  int // 3
-	Queues int // 2
-	Steps  int // of clients
-	Faults int
-	Watch  uint64                           // a message whose life is told
-	Trace  func(format string, args ...any) // nil: nobody reads along
+	Seed    uint64
+	Nodes   int
+	Members int // of each queue, on the first nodes
+	Queues  int
+	// What members keep for others that are behind; 0: as much as ever. With little, states are sent.
+	KeepTail    int64
+	KeepEntries int
+	Steps       int // of clients
+	Faults      int
+	Watch       uint64                           // a message whose life is told
+	Trace       func(format string, args ...any) // nil: nobody reads along
 }
 
 // World is a cluster, its clients, and what happens to them.
@@ -78,7 +82,7 @@ func New(o Options) *World {
 	w := &World{o: o, rng: rand.New(rand.NewPCG(o.Seed, 99)), links: map[route]*line{}}
 	w.clk = clock.NewManual(time.Unix(1_700_000_000, 0))
 	w.check.init(w)
-	for i := range o.Nodes {
+	for i := range min(o.Nodes, o.Members) {
 		w.members = append(w.members, replica.Member{ID: uint64(i + 1), Node: uint64(i + 1)})
 	}
 	for i := range o.Queues {
@@ -122,7 +126,7 @@ func (n *node) start(fs *vfs.Mem) {
 	quiet := slog.New(slog.DiscardHandler)
 	n.rep = replica.Open(replica.Options{
 		Log: n.disk, Reader: n.disk, Transport: n, NodeID: n.id, Shards: 2, Clock: w.clk, Logger: quiet,
-		SnapshotEntries: 200, SnapshotBytes: 32 << 10,
+		SnapshotEntries: 200, SnapshotBytes: 32 << 10, KeepTail: w.o.KeepTail, KeepEntries: w.o.KeepEntries,
 	})
 	log := n.disk.Log
 	n.reg = queuehost.New(queuehost.Options{
