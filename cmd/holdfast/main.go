@@ -1,5 +1,5 @@
 // Command holdfast is the broker and everything that goes with it: serve runs a node, ctl looks into one, dump reads the
-// log of one that is stopped, config checks a configuration file, perf puts load on any broker.
+// log of one that is stopped, config checks a configuration file, perf puts load on any broker, dev-cluster runs three nodes.
 package main
 
 import (
@@ -42,7 +42,7 @@ func run(args []string, s ctl.Streams) int {
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage("%v; see %s --help", err, cmd.CommandPath()) })
-	root.AddCommand(serveCommand(s), ctlCommand(s), dumpCommand(s), configCommand(s), perfCommand(s), versionCommand(s))
+	root.AddCommand(serveCommand(s), ctlCommand(s), dumpCommand(s), configCommand(s), perfCommand(s), devClusterCommand(s), versionCommand(s))
 	err := root.ExecuteContext(context.Background())
 	if err == nil {
 		return 0

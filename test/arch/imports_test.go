@@ -10,8 +10,9 @@ import (
 // levels are the rooms from the ground up. A room imports rooms of lower
 // levels only; the folders inside a room belong to it.
 var levels = [][]string{
+	// devcluster is at the bottom because it knows processes and ports, and nothing of the nodes that it runs.
 	// bytecodec is at the bottom because the formats of pure machines, of agreement and of the links are all made of it.
-	{"wire", "bytecodec", "amqperr", "vfs", "peer", "clock", "metrics", "config", "invariant"},
+	{"wire", "bytecodec", "amqperr", "vfs", "peer", "clock", "metrics", "config", "invariant", "devcluster"},
 	{"message", "routing", "seglog", "spill"},
 	{"queue", "catalog", "replica"},
 	{"queuehost", "cluster", "auth"},

@@ -79,6 +79,45 @@ func FreeAddr() (string, error) {
 	return "", errors.New("no free port on loopback")
 }
 
+// FreePorts is a port from which the ports this far above it are free, too; all are kept as FreeAddr keeps one. It leaves
+// room for 20,000 more below the ports of outgoing connections.
+func FreePorts(above ...int) (base int, err error) {
+	for range 1000 {
+		base := 2_000 + rand.IntN(9_000)
+		var kept []net.PacketConn
+		for _, n := range above {
+			addr := fmt.Sprintf("127.0.0.1:%d", base+n)
+			udp, err := net.ListenPacket("udp", addr)
+			if err != nil {
+				break
+			}
+			kept = append(kept, udp)
+			l, err := net.Listen("tcp", addr)
+			if err != nil {
+				break
+			}
+			l.Close()
+			if len(kept) == len(above) {
+				for i, udp := range kept {
+					ports.Store(fmt.Sprintf("127.0.0.1:%d", base+above[i]), udp)
+				}
+				return base, nil
+			}
+		}
+		for _, udp := range kept {
+			udp.Close()
+		}
+	}
+	return 0, errors.New("no free ports on loopback")
+}
+
+// Command prepares a process that ends when this one is killed.
+func Command(program string, arguments ...string) *exec.Cmd {
+	cmd := exec.Command(program, arguments...)
+	cmd.SysProcAttr = dieWithParent()
+	return cmd
+}
+
 // URL is where clients connect, as guest to vhost "/".
 func (b *Broker) URL() string { return "amqp://guest:guest@" + b.Addr + "/" }
 
