@@ -65,17 +65,22 @@ type raftGroup struct {
 	out      []*pb.Message        // to other members, sent at the end of the turn
 	peers    map[uint64]*peer     // members, by id
 
-	underWay entryID // what the host packed last and is not applied; zero: nothing
-	since    int64   // clock.Mono when it was packed
-	entry    Entry   // that it packed
-	time     int64   // of the last entry applied
-	changes  []change
-	reads    barriers
-	forced   []func(error) // ForceSingle, to be done in the next turn
-	left     bool          // this member was removed
-	hand     func(error)   // hears what becomes of the transfer of the leadership
-	handTo   uint64
-	growing  []growing // learners that are to get a vote
+	underWay  entryID // what the host packed last and is not applied; zero: nothing
+	since     int64   // clock.Mono when it was packed
+	entry     Entry   // that it packed
+	time      int64   // of the last entry applied
+	changes   []change
+	reads     barriers
+	forced    []func(error)   // ForceSingle, to be done in the next turn
+	outside   bool            // this member was removed by what it has applied
+	outWait   int             // ticks until it asks whether it can go
+	left      bool            // it can go
+	settled   uint64          // when this is applied, who the members are is known to a majority
+	settling  bool            // there will be such an entry
+	dismissed map[uint64]bool // members that are to be told that they can go
+	hand      func(error)     // hears what becomes of the transfer of the leadership
+	handTo    uint64
+	growing   []growing // learners that are to get a vote
 
 	campaign   int  // ticks until this member asks for an election; 0: it does not
 	counted    bool // in Node.Leading
@@ -147,7 +152,8 @@ func (n *Node) addRaft(s *Shard, id seglog.GroupID, h RaftHost, list []Member) *
 func newRaftGroup(h RaftHost, list []Member, node uint64) *raftGroup {
 	x := &raftGroup{
 		host: h, payloads: map[entryID]*payload{}, peers: map[uint64]*peer{}, sending: map[uint64]*outTransfer{},
-		members: members{conf: &pb.ConfState{}, nodes: map[uint64]uint64{}},
+		dismissed: map[uint64]bool{},
+		members:   members{conf: &pb.ConfState{}, nodes: map[uint64]uint64{}},
 	}
 	x.store = store{conf: x.conf, first: 1}
 	x.store.snapshotOf = x.snapshotNow
@@ -236,7 +242,7 @@ func (x *raftGroup) start(r *round, time int64) error {
 	x.rn, x.term = rn, x.store.term
 	x.before, x.lately = x.store.applied, x.store.applied
 	x.g.shard.node.raftLog.KeepTail(x.g.id, 0) // what was kept before the start is not known here
-	if x.checkLeft(); !x.left {
+	if x.checkLeft(); !x.outside {
 		x.rankedCampaign()
 	}
 	return nil

@@ -129,11 +129,12 @@ func TestRaftRemovedMembersHearOfIt(t *testing.T) {
 	a, b := c.nodes[l.id%5], c.nodes[(l.id+1)%5]
 	want(t, "removed", c.change(l, Remove, a.id), nil)
 	want(t, "told", []int{a.h.removed, b.h.removed, l.h.removed}, []int{1, 0, 0})
+	want(t, "what is kept for it", []int{len(a.h.g.raft.payloads), len(a.h.g.raft.out)}, []int{0, 0})
 	c.propose(l)
 	c.settle()
 	a.crash()
 	a.start()
-	c.settle()
+	c.settleFor(askTicks)
 	want(t, "told after a start", a.h.removed, 1)
 
 	b.crash()
@@ -150,7 +151,7 @@ func TestRaftRemovedMembersHearOfIt(t *testing.T) {
 
 	// The leader goes itself.
 	want(t, "removed", c.change(l, Remove, l.id), nil)
-	c.settleFor(5)
+	c.settleFor(2 * askTicks)
 	want(t, "told", l.h.removed, 1)
 	next := c.mustLead()
 	c.propose(next)
@@ -161,6 +162,7 @@ func TestRaftRemovedMembersHearOfIt(t *testing.T) {
 // force is what is left of a group when the majority is gone for good.
 func force(t *testing.T, seed uint64) (c *cluster, last *member) {
 	c = newCluster(t, seed, 5, 3, Options{SnapshotEntries: 7})
+	c.judge.force = true
 	c.settle()
 	l := c.leader()
 	for range 50 {
@@ -330,4 +332,32 @@ func TestRaftStatusSaysAll(t *testing.T) {
 	other := status(c.nodes[3])
 	want(t, "a learner's leader", []uint64{other.Lead, other.LeadNode, other.Self, other.Term}, []uint64{l.id, l.id, 4, st.Term})
 	want(t, "serving", other.Serving, false)
+}
+
+// A member that was removed votes until those who stay can do without it.
+func TestRaftRemovedMembersStillVote(t *testing.T) {
+	c := newCluster(t, 59, 2, 2, Options{})
+	c.settle()
+	l := c.leader()
+	other := c.nodes[l.id%2]
+	l.h.g.ChangeMembers(MemberChange{Remove, Member{ID: l.id}}, nil)
+	x := other.h.g.raft
+	for l.h.g.raft.has(l.id) { // it has applied the change, and the other one does not know that it is committed
+		l.step()
+		other.step()
+		l.disk.commit()
+		other.disk.commit()
+		c.deliver(l.id, other.id, LaneData)
+		c.deliver(other.id, l.id, LaneControl)
+	}
+	l.step()
+	c.breakLink(l.id, other.id)
+	c.breakLink(other.id, l.id)
+	want(t, "members as the other one knows them", len(x.conf.Voters), 2)
+	want(t, "told", l.h.removed, 0)
+	l.n.PeerUp(other.id)
+	other.n.PeerUp(l.id)
+	c.settleFor(60)
+	want(t, "leader", c.leader(), other)
+	want(t, "told", l.h.removed, 1)
 }

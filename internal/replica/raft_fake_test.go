@@ -189,7 +189,7 @@ func (l *memLog) crash(rng *rand.Rand) disk {
 			c.of(r.Group).note(&r)
 		}
 	}
-	n := rng.IntN(8)
+	n := rng.IntN(1 + rng.IntN(8))
 	for _, b := range l.queued {
 		for i := range b.Records {
 			if n == 0 {
@@ -568,8 +568,9 @@ type judge struct {
 
 	doneIndex uint64                   // of the last entry that was confirmed
 	stays     func(member uint64) bool // who was certainly not removed; or nil
-	reads     int                      // read barriers under way
-	read      int                      // answered without an error
+	promises
+	reads int // read barriers under way
+	read  int // answered without an error
 }
 
 func newJudge(t testing.TB) *judge {

@@ -61,8 +61,13 @@ func newCluster(t *testing.T, seed uint64, nodes, voters int, o Options) *cluste
 	return newClusterOn(t, seed, nodes, voters, o, func(*cluster) disk { return newMemLog(t) })
 }
 
-func newClusterOn(t *testing.T, seed uint64, nodes, voters int, o Options, on func(*cluster) disk) *cluster {
-	cryptotest.SetGlobalRandom(t, seed)
+func newClusterOn(t testing.TB, seed uint64, nodes, voters int, o Options, on func(*cluster) disk) *cluster {
+	switch t := t.(type) {
+	case *testing.T:
+		cryptotest.SetGlobalRandom(t, seed)
+	case *witness:
+		cryptotest.SetGlobalRandom(t.T, seed)
+	}
 	c := &cluster{
 		t: t, clk: clock.NewManual(testTime), rng: rand.New(rand.NewPCG(seed, 1)), judge: newJudge(t),
 		links: map[link]*wire{}, group: 7, o: o,
@@ -161,6 +166,7 @@ func (m *member) Send(to uint64, lane Lane, add func([]byte) []byte) bool {
 		return false
 	}
 	b := add(nil)
+	m.c.judge.sends(m, b)
 	w.lanes[lane] = append(w.lanes[lane], b)
 	m.c.bytes += len(b)
 	m.c.sent++
@@ -175,6 +181,7 @@ func (c *cluster) deliver(from, to uint64, lane Lane) bool {
 	}
 	b := w.lanes[lane][0]
 	w.lanes[lane] = w.lanes[lane][1:]
+	c.judge.receives(c.nodes[to-1], b)
 	if err := c.nodes[to-1].n.receive(from, b); err != nil {
 		c.t.Fatalf("from %d to %d: %v", from, to, err)
 	}
@@ -187,6 +194,7 @@ func (m *member) step() bool {
 		return false
 	}
 	did := m.n.Shard(0).Step()
+	m.c.judge.looks(m)
 	return m.n.Shard(1).Step() || did
 }
 

@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	simSeeds = flag.Int("raft.seeds", 200, "how many seeds the simulation of raft groups runs")
+	simSeeds = flag.Int("raft.seeds", 500, "how many seeds the simulation of raft groups runs")
 	simFirst = flag.Uint64("raft.first", 1, "the first of them")
-	simSteps = flag.Int("raft.steps", 6000, "how many things happen in each")
+	simSteps = flag.Int("raft.steps", 10000, "how many things happen in each")
 )
 
 // TestRaftSimulation lets everything happen that may happen to three or five nodes, in
@@ -70,10 +70,12 @@ type sim struct {
 	*cluster
 	tally
 	changes bool            // of members
+	lasting int             // what is broken stays so, the longer the higher
+	nasty   bool            // nodes crash when something rare is on its way to the disk
 	removed map[uint64]bool // ids that are not used again
 }
 
-func simulate(t *testing.T, seed uint64, on func(*cluster) disk) tally {
+func simulate(t testing.TB, seed uint64, on func(*cluster) disk) tally {
 	n, voters := 3, 3
 	switch seed % 4 {
 	case 0:
@@ -87,6 +89,9 @@ func simulate(t *testing.T, seed uint64, on func(*cluster) disk) tally {
 	}
 	if seed%3 == 2 {
 		o.KeepTail = 1
+		if seed%2 == 0 {
+			o.SnapshotEntries = 3
+		}
 	}
 	s := &sim{cluster: newClusterOn(t, seed, n, voters, o, on), changes: n > voters}
 	s.judge.stays = func(member uint64) bool { return !s.removed[member] }
@@ -100,6 +105,8 @@ func simulate(t *testing.T, seed uint64, on func(*cluster) disk) tally {
 	}()
 	// Each seed has its own weather.
 	trouble := s.rng.IntN(100)
+	s.lasting = []int{1, 1, 4, 15}[s.rng.IntN(4)]
+	s.nasty = s.rng.IntN(2) == 0
 	for range *simSteps {
 		if seed%5 == 4 && s.rng.IntN(40) == 0 {
 			s.storm()
@@ -121,20 +128,19 @@ func (s *sim) happen(trouble int) {
 	switch k := s.rng.IntN(1000); {
 	case k < 300:
 		m.step()
+		if rare := rareOnItsWay(m.disk); s.nasty && m.up && rare > 0 && s.rng.IntN(rare) == 0 {
+			s.Crashes++
+			m.crash()
+			if s.rng.IntN(2) == 0 {
+				m.start()
+			}
+		}
 	case k < 450:
 		if m.up {
 			m.disk.commit()
 		}
 	case k < 750:
-		from := s.nodes[s.rng.IntN(len(s.nodes))]
-		most := 1
-		if s.rng.IntN(4) == 0 {
-			most = 10
-		}
-		for lane := range LaneBulk + 1 {
-			for n := 0; n < most && s.deliver(from.id, m.id, lane); n++ {
-			}
-		}
+		s.some()
 	case k < 860:
 		s.Proposed++
 		if l := s.leader(); l != nil && s.rng.IntN(4) > 0 {
@@ -167,14 +173,30 @@ func (s *sim) happen(trouble int) {
 		} else if m.up {
 			m.n.NeedSnapshots([]seglog.GroupID{s.group})
 		}
+	case k < 942:
+		// A leader has two entries under way, and loses its links.
+		if l := s.leader(); l != nil {
+			vs := l.h.g.raft.conf.Voters
+			v := vs[s.rng.IntN(len(vs))]
+			l.h.g.ChangeMembers(MemberChange{Promote, Member{ID: v, Node: v}}, nil) // changes nothing
+			s.Proposed++
+			s.propose(l)
+			if s.rng.IntN(400) < trouble {
+				l.step()
+				s.cut(l)
+				l.disk.commit()
+			}
+		}
 	case k < 970:
 		if m.up && s.rng.IntN(400) < trouble {
 			s.suspect(m)
-		} else {
+		} else if s.rng.IntN(s.lasting) == 0 {
 			s.repair()
 		}
 	case s.rng.IntN(400) >= trouble:
-		s.repair()
+		if s.rng.IntN(s.lasting) == 0 {
+			s.repair()
+		}
 	case k < 980:
 		if m.up {
 			s.Crashes++
@@ -189,6 +211,55 @@ func (s *sim) happen(trouble int) {
 			m.h.g.TransferLeader(uint64(1 + s.rng.IntN(len(s.nodes))))
 		}
 	}
+}
+
+// some delivers a message, or a few, of one of the lanes that have any.
+func (s *sim) some() {
+	most := 1
+	if s.rng.IntN(4) == 0 {
+		most = 10
+	}
+	type lane struct {
+		from, to uint64
+		l        Lane
+	}
+	var all []lane
+	for _, from := range s.nodes {
+		for _, to := range s.nodes {
+			w := s.links[link{from.id, to.id}]
+			for l := range LaneBulk + 1 {
+				if w != nil && len(w.lanes[l]) > 0 && to.up {
+					all = append(all, lane{from.id, to.id, l})
+				}
+			}
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	x := all[s.rng.IntN(len(all))]
+	for n := 0; n < most && s.deliver(x.from, x.to, x.l); n++ {
+	}
+}
+
+// rareOnItsWay says whether a log has something to write that is not an entry, or one that changes members; the
+// lower the number, the rarer.
+func rareOnItsWay(d disk) (rare int) {
+	l, is := d.(*memLog)
+	if !is {
+		return 0
+	}
+	for _, b := range l.queued {
+		for i := range b.Records {
+			switch r := &b.Records[i]; {
+			case r.Kind == seglog.KindInstall:
+				return 2
+			case r.Kind != seglog.KindEntry || r.Meta[0] != entryNormal:
+				rare = 8
+			}
+		}
+	}
+	return rare
 }
 
 // barrier has a member make sure that it knows all that was confirmed by now.
@@ -357,7 +428,7 @@ func (s *sim) heal() {
 	}
 	for _, m := range s.nodes {
 		x := m.h.g.raft
-		if len(x.appends) > 0 || len(x.payloads) > 0 || len(x.out) > 0 {
+		if len(x.appends) > 0 || len(x.payloads) > 0 && planted == noMistake || len(x.out) > 0 {
 			s.t.Fatalf("node %d does not come to rest", m.id)
 		}
 		kept := 0

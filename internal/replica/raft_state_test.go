@@ -166,3 +166,28 @@ func TestRaftKeepsTheTailOfTheLastMoments(t *testing.T) {
 	c.same()
 	want(t, "states", c.judge.installs, 0)
 }
+
+// A crash while a group is made leaves a member that begins anew, or one that has begun.
+func TestRaftCrashAtTheBeginning(t *testing.T) {
+	for records := range 3 {
+		c := newCluster(t, 65, 3, 3, Options{})
+		m := c.nodes[0]
+		m.step()
+		log := m.disk.(*memLog)
+		q := log.queued[0]
+		log.queued = nil
+		m.crash()
+		for i := range min(records, len(q.Records)) {
+			m.disk.(*memLog).write(&q.Records[i])
+		}
+		m.start()
+		m.step()
+		x := m.h.g.raft
+		want(t, fmt.Sprint("with ", records, " records: the log and its members"),
+			fmt.Sprint(x.store.first, x.store.firstTerm, x.conf.Voters), "2 1 [1 2 3]")
+		c.settleFor(5)
+		c.propose(c.mustLead())
+		c.settleFor(5)
+		c.same()
+	}
+}

@@ -163,6 +163,9 @@ func (x *raftGroup) tick(n int, now int64) {
 	if len(x.growing) > 0 {
 		x.grow()
 	}
+	if x.outside {
+		x.tickOut(n)
+	}
 	x.tickTail(n)
 	if x.rn.HasReady() || x.handing && !x.isHanding() {
 		x.g.touch()

@@ -79,6 +79,9 @@ func (x *raftGroup) wanted(o *outTransfer, have []seglog.Range) {
 	}
 	o.begun = true
 	o.items.Skip(mergeRanges(have))
+	if planted == installWithoutItem {
+		o.items.Skip([]seglog.Range{{Last: ^uint64(0)}})
+	}
 	x.sendParts(o)
 }
 

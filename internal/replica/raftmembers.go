@@ -234,17 +234,21 @@ func (x *raftGroup) applyConf(id entryID, data []byte) {
 	}
 	before := maps.Clone(x.nodes)
 	x.setConf(x.rn.ApplyConfChange(cc), cc.GetContext())
+	x.changed()
 	for _, member := range slices.Sorted(maps.Keys(before)) {
-		if x.serving && member != x.self && !x.has(member) {
+		if member != x.self && !x.has(member) {
 			x.heard(member, before[member])
-			x.tellGone(member)
+			x.dismiss(member)
 		}
 	}
 	// A member that is taken in needs a snapshot that knows it.
 	x.g.wantSnapshot.Store(true)
 	if x.lead != 0 && !x.has(x.lead) {
 		_ = x.rn.ForgetLeader()
-		x.rankedCampaign()
+		x.lead = 0
+		if rank, voter := x.rank(); voter {
+			x.campaign = 1 + rank*campaignStep // raft does not campaign before this change counts as applied
+		}
 	}
 	if len(x.changes) > 0 && x.changes[0].id == id {
 		x.changeDone(nil)
@@ -304,7 +308,7 @@ func (x *raftGroup) status() RaftStatus {
 	st := RaftStatus{
 		Term: x.term, Lead: x.lead, Self: x.self, Serving: x.serving, Last: x.store.last(), Commit: x.store.commit,
 		Applied: x.store.applied, Unwritten: uint64(len(x.appends)), FirstInTail: x.store.first,
-		LeadNode: x.leaderNode(), Removed: x.left, Snapshot: x.snapshotAt,
+		LeadNode: x.leaderNode(), Removed: x.outside || x.left, Snapshot: x.snapshotAt,
 	}
 	for _, m := range x.list() {
 		down := m.ID != x.self && x.g.shard.node.isDown(m.Node)

@@ -37,7 +37,9 @@ func (x *raftGroup) replay(rec seglog.Replayed) error {
 			return err
 		}
 		x.self, x.create = h.self, false
-		x.promised(h.term, h.vote)
+		if planted != votesForgotten {
+			x.promised(h.term, h.vote)
+		}
 		x.committed = max(x.committed, h.commit)
 	case seglog.KindEntry:
 		if err := x.replayEntry(rec); err != nil {

@@ -126,6 +126,10 @@ func (x *raftGroup) stage(s *Shard, r *round, t *inTransfer, blocks []seglog.Blo
 		return
 	}
 	r.addRecord(x.g, rec)
+	if planted == stagedNotStable {
+		then()
+		then = nil
+	}
 	x.wait(r, storageAppend{then: then})
 }
 
@@ -184,8 +188,15 @@ func (x *raftGroup) install(s *Shard, r *round, snap *pb.Snapshot) (then func())
 	}
 	live, _ := x.host.Live(nil)
 	gone := subtractRanges(mergeRanges(append(old, x.staged...)), mergeRanges(live))
+	index := t.index
+	switch planted {
+	case releasedEarly:
+		index = 0
+	case releasedTooMuch:
+		gone = mergeRanges(old)
+	}
 	if len(gone) > 0 {
-		s.node.raftLog.Release(x.g.id, t.index, gone)
+		s.node.raftLog.Release(x.g.id, index, gone)
 	}
 	x.snapshotAt = t.index
 	x.g.sinceEntries, x.g.sinceBytes, x.g.snapshotSize = 0, 0, int64(len(rec.Meta))

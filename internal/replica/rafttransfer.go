@@ -19,7 +19,10 @@ const (
 	msgPart  = 5 // leader: a part
 	msgGot   = 6 // member: a part is on disk; the last: the state is installed
 	msgNo    = 7 // member: it cannot take it
-	msgGone  = 8 // leader: the member was removed; no part of a transfer, but of the same form
+
+	// No parts of a transfer, but of the same form.
+	msgGone = 8 // leader: the member was removed, and can go
+	msgOut  = 9 // member: it was removed; can it go?
 )
 
 const (
@@ -79,7 +82,7 @@ func (m *transferMsg) append(dst []byte) []byte {
 
 // transfer reads the rest of a message of a transfer. Its bytes are copies.
 func (d *decoder) transfer(kind byte) (incoming, error) {
-	if kind < msgOffer || kind > msgGone {
+	if kind < msgOffer || kind > msgOut {
 		return incoming{}, fmt.Errorf("message of unknown kind %d", kind)
 	}
 	in := incoming{size: len(d.Rest)}
@@ -141,6 +144,8 @@ func (x *raftGroup) takeTransfer(s *Shard, r *round, m *transferMsg) {
 		x.takePart(s, r, m)
 	case msgGone:
 		x.toldGone(m)
+	case msgOut:
+		x.dismiss(m.from)
 	default:
 		o := x.sending[m.from]
 		if o == nil || o.term != m.term || o.index != m.index {

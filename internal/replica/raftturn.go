@@ -64,10 +64,12 @@ func (x *raftGroup) turn(s *Shard, r *round) {
 			}
 			continue
 		}
-		clear(x.payloads)
+		if planted != payloadOfOther {
+			clear(x.payloads)
+		}
 		x.afterTransfer()
 		x.freeReads()
-		if !x.proposeChange() && !x.packNext(s, r) && !x.askReads() {
+		if !x.proposeChange() && !x.packNext(s, r) && !x.tellDismissed() && !x.askReads() {
 			break
 		}
 	}
@@ -173,12 +175,13 @@ func (x *raftGroup) checkRole() {
 	if x.underWay != (entryID{}) && (!leads || x.underWay.term != x.term) {
 		x.abandon()
 	}
-	x.serving = x.serving && leads && x.store.appliedTerm == x.term
+	x.serving = (x.serving && x.store.appliedTerm == x.term || planted == servesEarly) && leads
 	if x.lead != 0 {
 		x.campaign = 0
 	}
 	if now := (role{x.term, x.leaderNode(), x.serving}); now != x.told {
 		x.told = now
+		x.changed()
 		x.againReads()
 		if x.lead != 0 && x.lead != x.self {
 			if x.lead == x.handTo {
@@ -215,7 +218,7 @@ func (x *raftGroup) append(s *Shard, r *round, m *pb.Message) {
 	if m.Term != nil {
 		changed := m.GetTerm() != x.store.term || m.GetVote() != x.store.vote
 		x.store.term, x.store.vote, x.store.commit = m.GetTerm(), m.GetVote(), m.GetCommit()
-		if changed {
+		if changed && planted != voteNotWritten {
 			x.writeHardState(r, s.time)
 		}
 	}
@@ -229,6 +232,9 @@ func (x *raftGroup) append(s *Shard, r *round, m *pb.Message) {
 		x.appendEntry(s, r, e)
 	}
 	switch {
+	case len(r.batch.Records) > before && planted == answerBeforeSync:
+		x.wait(r, storageAppend{nil, then})
+		x.respond(m.GetResponses())
 	case len(r.batch.Records) > before:
 		x.wait(r, storageAppend{m.GetResponses(), then})
 	case len(x.appends) > 0:
@@ -252,11 +258,21 @@ func (x *raftGroup) appendEntry(s *Shard, r *round, e *pb.Entry) {
 	rec := seglog.Record{Kind: seglog.KindEntry, Term: id.term, Index: id.index, Time: s.time}
 	now := slot{term: id.term, kind: kindOf(e)}
 	if now.kind == entryNormal {
+		if planted == payloadOfOther {
+			for other := uint64(1); other < id.term; other++ {
+				if old := x.payloads[entryID{id.index, other}]; old != nil {
+					x.payloads[id] = old
+				}
+			}
+		}
 		p := x.payloads[id]
 		if p == nil {
 			invariant.Failf("group %d: entry %d of term %d carries nothing", x.g.id, id.index, id.term)
 		}
 		p.seal(entryNormal, x.store.commit)
+		if planted == commitAhead {
+			p.seal(entryNormal, id.index)
+		}
 		rec.Time, rec.Meta, rec.Blocks = p.time, p.record, p.blocks
 		now.payload, now.size = p, p.size
 		if len(x.staged) > 0 {
@@ -268,6 +284,9 @@ func (x *raftGroup) appendEntry(s *Shard, r *round, e *pb.Entry) {
 		p.seal(now.kind, x.store.commit)
 		rec.Meta = p.record
 		x.changeAppended(id, now.kind)
+		if planted == confEarly && now.kind == entryConf {
+			x.applyConf(id, now.data)
+		}
 	}
 	x.store.append(id.index, now, x.gone)
 	r.addRecord(x.g, rec)
@@ -311,7 +330,7 @@ func (x *raftGroup) apply(s *Shard, m *pb.Message) {
 			return
 		}
 	}
-	x.serving = x.state == raft.StateLeader && x.store.appliedTerm == x.term
+	x.serving = x.state == raft.StateLeader && (x.store.appliedTerm == x.term || planted == servesEarly)
 	x.respond(m.GetResponses())
 }
 
@@ -325,7 +344,9 @@ func (x *raftGroup) applyEntry(s *Shard, id entryID) {
 	g.index, g.term = id.index, id.term
 	switch e.kind {
 	case entryConf:
-		x.applyConf(id, e.data)
+		if planted != confEarly {
+			x.applyConf(id, e.data)
+		}
 	case entryNormal:
 		p := e.payload
 		x.time = p.time

@@ -1,0 +1,94 @@
+package replica
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+)
+
+var findSeeds = flag.Int("raft.find", 0, "look among so many seeds for one that notices each planted mistake")
+
+// mistakes are the planted mistakes, each with a seed of the simulation that must notice it.
+var mistakes = []struct {
+	m    mistake
+	name string
+	seed uint64
+}{
+	{voteNotWritten, "vote not written", 1},
+	{votesForgotten, "votes forgotten", 8},
+	{answerBeforeSync, "answer before sync", 1},
+	{stagedNotStable, "staged, not stable", 2},
+	{payloadOfOther, "payload of another", 12},
+	{commitAhead, "commit ahead", 3},
+	{confEarly, "change of members early", 13},
+	{installWithoutItem, "install without items", 2},
+	{releasedEarly, "released early", 266},
+	{releasedTooMuch, "released too much", 4},
+	{servesEarly, "serves early", 2},
+	{readsUnasked, "reads unasked", 7},
+}
+
+// A simulation that notices nothing proves nothing. Each of these mistakes was made here on purpose.
+func TestRaftSimulationNotices(t *testing.T) {
+	for _, x := range mistakes {
+		t.Run(x.name, func(t *testing.T) {
+			if *findSeeds > 0 {
+				found := 0
+				for seed := uint64(1); seed <= uint64(*findSeeds); seed++ {
+					if why := noticed(t, seed, x.m); why != "" {
+						if found++; found <= 2 {
+							t.Logf("seed %d: %s", seed, why)
+						}
+					}
+				}
+				t.Logf("%d of %d seeds notice", found, *findSeeds)
+				return
+			}
+			if noticed(t, x.seed, x.m) == "" {
+				t.Fatalf("seed %d does not notice it any more; -run SimulationNotices -v -raft.find 3000 looks for others", x.seed)
+			}
+		})
+	}
+}
+
+// noticed runs the simulation with a mistake, and says what was noticed.
+func noticed(t *testing.T, seed uint64, m mistake) string {
+	w := &witness{T: t}
+	planted = m
+	defer func() { planted = noMistake }()
+	func() {
+		defer func() {
+			if r := recover(); r != nil && w.why == "" {
+				w.why = fmt.Sprint(r)
+			}
+			for i := len(w.cleanups) - 1; i >= 0; i-- {
+				w.cleanups[i]()
+			}
+		}()
+		simulate(w, seed, func(*cluster) disk { return newMemLog(w) })
+	}()
+	return w.why
+}
+
+// witness is a test that ends with its first complaint, and does not fail.
+type witness struct {
+	*testing.T
+	why      string
+	cleanups []func()
+}
+
+func (w *witness) complain(s string) {
+	if w.why == "" {
+		w.why = s
+	}
+	panic(w.why)
+}
+
+func (w *witness) Fatalf(format string, v ...any) { w.complain(fmt.Sprintf(format, v...)) }
+func (w *witness) Errorf(format string, v ...any) { w.complain(fmt.Sprintf(format, v...)) }
+func (w *witness) Fatal(v ...any)                 { w.complain(fmt.Sprint(v...)) }
+func (w *witness) Error(v ...any)                 { w.complain(fmt.Sprint(v...)) }
+func (w *witness) Failed() bool                   { return false }
+func (w *witness) Helper()                        {}
+func (w *witness) Log(...any)                     {}
+func (w *witness) Cleanup(fn func())              { w.cleanups = append(w.cleanups, fn) }
