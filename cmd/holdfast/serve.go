@@ -68,11 +68,13 @@ func serve(ctx context.Context, settings *config.Settings, file string, log *slo
 		}
 		return fmt.Errorf("Error: the node does not start: %w%s", err, hint)
 	}
+	notify(log, "READY=1")
 	select {
 	case <-ctx.Done():
 		log.Info("stopping: a signal came")
 	case <-life.Done():
 	}
+	notify(log, "STOPPING=1")
 	cancel() // from here on a signal ends the process
 	if err := errors.Join(life.End(), life.Err()); err != nil {
 		return fmt.Errorf("Error: the node stopped: %w", err)
