@@ -326,9 +326,9 @@ func (h *host) endMember(c *call) {
 	h.group.Do(func() { h.dropQueue(c) })
 }
 
-// Group returns the member of a quorum queue that runs here, or nil.
+// Group returns the member of a quorum queue that runs here, or nil; one whose log was found damaged runs no more.
 func (h *Handle) Group() *replica.Group {
-	if m := h.member(); m != nil {
+	if m := h.member(); m != nil && !m.lead.hit {
 		return m.group
 	}
 	return nil

@@ -259,6 +259,9 @@ func (q *entry) resumed(session, accepted uint64) {
 	q.session, q.epoch, q.published = session, q.opening, false
 	q.base, q.sent, q.elsewhere = 0, 0, 0
 	q.state = open
+	q.f.mu.Lock()
+	q.hint = s.home.node
+	q.f.mu.Unlock()
 	q.again = q.again[:0]
 	for _, id := range sortedKeys(s.consumers) {
 		if c := s.consumers[id]; !c.silent && !c.leaving && (c.used && c.getter || c.attached && !c.getter) {
