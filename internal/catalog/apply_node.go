@@ -101,14 +101,24 @@ func (t *txn) takeOver(id uint64) {
 	}
 }
 
-// move gives the queues at home on one node another home.
+// move gives what lives on one node to another. A copy keeps its id: that is what its log knows it by.
 func (t *txn) move(from, to uint64) {
 	for _, q := range slices.Collect(t.QueuesOn(from).All()) {
-		if q.Durable && q.Type != Quorum {
-			moved := *q
+		moved := *q
+		switch {
+		case q.Type == Quorum:
+			moved.Members = slices.Clone(q.Members)
+			for i := range moved.Members {
+				if m := &moved.Members[i]; m.Node == from {
+					m.Node = to
+				}
+			}
+		case q.Durable:
 			moved.Home = to
-			t.replaceQueue(q, &moved)
+		default:
+			continue
 		}
+		t.replaceQueue(q, &moved)
 	}
 }
 

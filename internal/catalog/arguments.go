@@ -77,6 +77,15 @@ func TypeOf(args wire.Table) QueueType {
 	return t
 }
 
+// OfType returns the arguments of a request whose queue shall be of type t if they do not say which and it could be of it. A
+// quorum queue has a name of its client's choice, and is neither exclusive nor auto-delete nor short-lived.
+func (d *QueueDecl) OfType(t QueueType) wire.Table {
+	if _, says := d.Args.Get(argQueueType); says || t == Classic || d.ServerNamed || checkProperties(d, t) != nil {
+		return d.Args
+	}
+	return d.Args.Clone().AppendValue(argQueueType, wire.ValueOf(string(t)))
+}
+
 // GroupSize returns how many members a new quorum queue shall have, def if the arguments do not say.
 func GroupSize(args wire.Table, def int) int { return sizeOf(args, argGroupSize, def) }
 
@@ -93,15 +102,15 @@ func sizeOf(args wire.Table, name string, def int) int {
 }
 
 // Balanced reports whether the arguments ask for a leader, or a home, where there are fewest; if not, it is the node
-// where the queue is declared. Every name but client-local means balanced, as in RabbitMQ.
-func Balanced(args wire.Table) bool {
+// where the queue is declared; def if they do not say. Every name but client-local means balanced, as in RabbitMQ.
+func Balanced(args wire.Table, def bool) bool {
 	for _, name := range []string{argLeaderLocator, argMasterLocator} {
 		if v, ok := args.Get(name); ok {
 			s, _ := v.Str()
 			return slices.Contains([]string{"balanced", "random", "least-leaders", minMasters}, s)
 		}
 	}
-	return false
+	return def
 }
 
 func always(wire.Value) bool { return true }

@@ -94,8 +94,33 @@ func TestGroupArguments(t *testing.T) {
 		if size, target := GroupSize(args, 3), TargetSize(args, 0); size != c.size || target != c.target {
 			t.Errorf("%v: sizes %d and %d", c.args, size, target)
 		}
-		if Balanced(args) != c.balanced || TypeOf(args) != c.typ {
-			t.Errorf("%v: balanced %v, type %q", c.args, Balanced(args), TypeOf(args))
+		if Balanced(args, false) != c.balanced || TypeOf(args) != c.typ {
+			t.Errorf("%v: balanced %v, type %q", c.args, Balanced(args, false), TypeOf(args))
 		}
+	}
+}
+
+// Whoever replaces the identity of a folder that is alone has what was in it, its members of quorum queues too. They keep
+// their ids, by which the log knows them.
+func TestAFolderGetsAnotherIdentity(t *testing.T) {
+	m := New()
+	apply := func(cmd []byte) *Result {
+		t.Helper()
+		r := m.Apply(1, 1, cmd).(*Result)
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		return r
+	}
+	apply(NewIncarnation(7))
+	apply(Bootstrap(Defaults{VHost: "/"}))
+	args := wire.NewTable(map[string]any{"x-queue-type": "quorum"})
+	q := apply(DeclareQueue(QueueDecl{VHost: "/", Name: "q", Durable: true, Args: args, Members: []Member{{ID: 7, Node: 7}}})).Queue
+	apply(NewIncarnation(8))
+	if got := m.View().QueueByID(q.ID).Members; len(got) != 1 || got[0] != (Member{ID: 7, Node: 8}) {
+		t.Errorf("members: %v", got)
+	}
+	if c := m.View().Counts(8); c.Members != 1 || c.Leaders != 1 || m.View().Counts(7) != (Counts{}) {
+		t.Errorf("counts: %+v and %+v", c, m.View().Counts(7))
 	}
 }
