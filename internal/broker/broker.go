@@ -37,6 +37,10 @@ type Options struct {
 	// Self is the node's id in its cluster; 0: it is alone, and every queue is here. In a cluster, what the catalog's
 	// view shows is on disk on a majority of nodes.
 	Self uint64
+	// Node is the number that the catalog knows this node by, in a cluster or not: the member of a quorum queue that is here.
+	Node uint64
+	// Others tells how the nodes of the cluster stand. Nil: there is this one.
+	Others Nodes
 	// Barrier answers when the view here has all that was answered on any node before, or after a short wait with an
 	// error. Nil: it always has.
 	Barrier func(done func(any, error))
@@ -47,6 +51,13 @@ type Options struct {
 	Suspect func(node uint64) bool
 	// NewReader makes what one goroutine reads messages from the disk with.
 	NewReader func() *Reader
+}
+
+// Nodes tells how the nodes of a cluster stand, this one among them. Its methods are called from any goroutine and do not
+// block.
+type Nodes interface {
+	Name(node uint64) string
+	Up(node uint64) bool
 }
 
 // Broker is the whole broker as its clients know it. Its methods may be called
@@ -62,6 +73,8 @@ type Broker struct {
 	log         *slog.Logger
 	newReader   func() *Reader
 	self        uint64
+	node        uint64
+	others      Nodes
 	barrier     func(done func(any, error))
 	fresh       func()
 	suspect     func(node uint64) bool
@@ -103,6 +116,8 @@ func New(o Options) *Broker {
 		log:       o.Logger,
 		newReader: o.NewReader,
 		self:      o.Self,
+		node:      o.Node,
+		others:    o.Others,
 		barrier:   o.Barrier,
 		fresh:     o.Fresh,
 		suspect:   o.Suspect,

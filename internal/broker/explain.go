@@ -19,9 +19,12 @@ func (b *Broker) Explain(vhost, name string) (Explanation, error) {
 	if err != nil {
 		return Explanation{}, err
 	}
-	e := Explanation{Queue: b.queueInfo(q, h)}
+	e := Explanation{Queue: b.queueInfo(b.view(), q, h)}
 	if err := h.Unavailable(); err != nil {
-		e.Reason = "quarantined"
+		if e.Reason = e.Queue.State; e.Reason != "quarantined" {
+			e.Lines = []string{err.Error(), "Publishes are refused with a nack until enough nodes are back."}
+			return e, nil
+		}
 		e.Lines = []string{
 			err.Error(),
 			"Publishes are refused with a nack. Whole messages can be copied out of the stopped node with: holdfast dump --salvage FOLDER",

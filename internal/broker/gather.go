@@ -51,7 +51,7 @@ func (b *Broker) ListQueues(vhost string, skip, limit int) (list []QueueInfo, to
 		if limit > 0 && len(list) == limit {
 			break
 		}
-		list = append(list, b.queueInfo(q, b.queues.Get(seglog.GroupID(q.ID))))
+		list = append(list, b.queueInfo(v, q, b.queues.Get(seglog.GroupID(q.ID))))
 	}
 	return list, all.Len(), nil
 }
@@ -62,11 +62,11 @@ func (b *Broker) QueueInfo(vhost, name string) (QueueInfo, error) {
 	if err != nil {
 		return QueueInfo{}, err
 	}
-	return b.queueInfo(q, h), nil
+	return b.queueInfo(b.view(), q, h), nil
 }
 
 // queueInfo describes a queue without disturbing its worker.
-func (b *Broker) queueInfo(q *catalog.Queue, h *queuehost.Handle) QueueInfo {
+func (b *Broker) queueInfo(v *catalog.View, q *catalog.Queue, h *queuehost.Handle) QueueInfo {
 	info := QueueInfo{
 		Name: q.Name, VHost: q.VHost, Type: string(q.Type), ID: uint64(q.ID),
 		Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
@@ -75,11 +75,14 @@ func (b *Broker) queueInfo(q *catalog.Queue, h *queuehost.Handle) QueueInfo {
 	if q.Owner != 0 {
 		info.Owner = b.connectionName(q.Owner)
 	}
+	b.whereabouts(&info, v, q, h)
 	if h == nil {
 		return info // declared this very moment: empty
 	}
 	if err := h.Unavailable(); err != nil {
-		info.State, info.Reason = "quarantined", err.Error()
+		if info.Reason = err.Error(); info.State == "running" {
+			info.State = "quarantined"
+		}
 		return info
 	}
 	s := h.Stats()

@@ -15,7 +15,11 @@ type QueueInfo struct {
 	AutoDelete             bool           `json:"auto_delete"`
 	Exclusive              bool           `json:"exclusive"`
 	Arguments              map[string]any `json:"arguments"`
-	State                  string         `json:"state"` // running, quarantined
+	Node                   string         `json:"node"`   // who serves it; empty: nobody is known to
+	Leader                 string         `json:"leader"` // the same
+	Members                []string       `json:"members"`
+	Online                 []string       `json:"online"` // members on nodes that are up
+	State                  string         `json:"state"`  // running, quarantined, down (its node is), minority (too few members are online)
 	Reason                 string         `json:"reason,omitempty"`
 	Owner                  string         `json:"owner_connection,omitempty"`
 	MessagesReady          uint64         `json:"messages_ready"`

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"iter"
 	"strings"
 
 	"holdfast/internal/amqperr"
@@ -78,9 +79,12 @@ func (b *Broker) make(q *catalog.Queue) *queuehost.Handle {
 	}
 	var h *queuehost.Handle
 	var err error
-	if b.isHere(q) {
+	switch {
+	case q.Type == catalog.Quorum:
+		h, err = b.makeQuorum(q)
+	case b.isHere(q):
 		h, err = b.queues.Create(QueueDef(q))
-	} else {
+	default:
 		h, err = b.queues.CreateFar(QueueDef(q), q.Home)
 	}
 	if err != nil {
@@ -90,14 +94,28 @@ func (b *Broker) make(q *catalog.Queue) *queuehost.Handle {
 	return h
 }
 
-// isHere reports whether a queue lives on this node.
-func (b *Broker) isHere(q *catalog.Queue) bool { return b.self == 0 || q.Home == b.self }
+// isHere reports whether a queue, or a member of it, lives on this node.
+func (b *Broker) isHere(q *catalog.Queue) bool {
+	if q.Type == catalog.Quorum {
+		_, here := q.MemberOn(b.node)
+		return here
+	}
+	return b.self == 0 || q.Home == b.self
+}
 
 // Changed says, on the catalog's worker, that a command was applied: a queue that is to live here begins to run, before
-// anybody is told of it. Those that were deleted go, unless somebody here awaits the result, who sees to that.
+// anybody is told of it, and one whose members changed has them here. Those that were deleted go, unless somebody here
+// awaits the result, who sees to that.
 func (b *Broker) Changed(r *catalog.Result, awaited bool) {
-	if r.Created && r.Queue != nil && b.isHere(r.Queue) {
-		b.make(r.Queue)
+	switch q := r.Queue; {
+	case q == nil:
+	case q.Type == catalog.Quorum:
+		b.follow(q)
+	case r.Created && b.isHere(q):
+		b.make(q)
+	}
+	for _, lost := range r.Removed.Members {
+		b.follow(lost.Queue)
 	}
 	if len(r.Removed.Queues) > 0 && !awaited {
 		go b.dropQueues(r.Removed.Queues, func() {})
@@ -112,9 +130,17 @@ func (b *Broker) Changed(r *catalog.Result, awaited bool) {
 func (b *Broker) Sync() {
 	b.dropUnknown()
 	b.closeUnknown()
-	for q := range b.view().QueuesOn(b.self).All() {
-		if q.Type != catalog.Quorum && b.queues.Get(seglog.GroupID(q.ID)) == nil {
+	v := b.view()
+	for q := range v.QueuesOn(b.node).All() {
+		if b.queues.Get(seglog.GroupID(q.ID)) == nil {
 			b.make(q)
+		}
+	}
+	for _, handles := range []iter.Seq[*queuehost.Handle]{b.queues.All(), b.queues.Far()} {
+		for h := range handles {
+			if q := v.QueueByID(catalog.QueueID(h.ID())); q != nil && h.Quorum() {
+				b.follow(q)
+			}
 		}
 	}
 }
@@ -165,6 +191,7 @@ func (c *Conn) DeclareQueue(r DeclareQueue) (DeclaredQueue, *amqperr.Error) {
 // declareQueue answers a declare from the view where the queue runs, and has
 // the catalog make it where it does not.
 func (b *Broker) declareQueue(d catalog.QueueDecl) (DeclaredQueue, *amqperr.Error) {
+	d = b.withType(d)
 	fail := func(err error) (DeclaredQueue, *amqperr.Error) {
 		return DeclaredQueue{}, b.clientError(err, "declare", amqperr.Queue, d.VHost, d.Name)
 	}
@@ -220,7 +247,7 @@ func (b *Broker) proposeQueue(d catalog.QueueDecl) (*catalog.Queue, *queuehost.H
 		h *queuehost.Handle
 	}
 	m, err := await(b, func(done func(made, error)) {
-		b.submit(catalog.DeclareQueue(d), d.Durable && !d.Exclusive, func(result any, err error) {
+		b.submit(catalog.DeclareQueue(b.place(d)), d.Durable && !d.Exclusive, func(result any, err error) {
 			if err != nil {
 				done(made{}, err)
 				return

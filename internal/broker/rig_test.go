@@ -47,7 +47,7 @@ func newRig(t testing.TB) *rig {
 	queues := queuehost.New(queuehost.Options{Log: log, Node: groups, Logger: quiet})
 	b := New(Options{
 		Catalog: machine, Commands: commands, Queues: queues,
-		Settings: settings, Clock: clock.System(), Logger: quiet, NewReader: func() *Reader { return queuehost.NewReader(log.NewReader()) },
+		Settings: settings, Clock: clock.System(), Logger: quiet, Node: 1, NewReader: func() *Reader { return queuehost.NewReader(log.NewReader()) },
 	})
 	queues.SetOwner(b)
 	if err := groups.Replay(queues.Host); err != nil {

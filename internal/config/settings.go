@@ -61,6 +61,12 @@ type Settings struct {
 	// LoopbackUsers may log in from this machine only.
 	LoopbackUsers []string
 
+	// DefaultQueueType is the type of a queue that is declared without one and could be of it: classic, quorum.
+	DefaultQueueType string
+	// QueueLeaderLocator says where the first leader of a quorum queue, or the home of a classic one, shall be if its declare
+	// does not say: client-local, balanced.
+	QueueLeaderLocator string
+
 	// DiskFreeLimitAbsolute and DiskFreeLimitRelative are the mark under which publishing is blocked; see DiskFreeLimit
 	// for what holds when both are zero.
 	DiskFreeLimitAbsolute Bytes
@@ -134,6 +140,8 @@ func Default() *Settings {
 		DefaultUserTags:    []string{"administrator"},
 		DefaultPermissions: Permissions{Configure: ".*", Write: ".*", Read: ".*"},
 		LoopbackUsers:      []string{"guest"},
+		DefaultQueueType:   "classic",
+		QueueLeaderLocator: "client-local",
 		MemoryMark:         0.6,
 		Log:                Log{Console: true, Level: "info", Format: "plaintext", Stream: "stderr"},
 		Storage: Storage{

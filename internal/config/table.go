@@ -123,6 +123,7 @@ const (
 	groupWaits     = "Waits"
 	groupFirst     = "What the first start creates"
 	groupUsers     = "Users"
+	groupQueues    = "Queues"
 	groupMemory    = "Memory alarm"
 	groupDisk      = "Disk alarm"
 	groupLog       = "Log"
@@ -205,6 +206,11 @@ var rows = []row{
 
 	set(groupUsers, "loopback_users", "Users that may log in from this machine only. `loopback_users = none` lifts it for all.",
 		func(s *Settings) *[]string { return &s.LoopbackUsers }),
+
+	one(groupQueues, "default_queue_type", "", "The type of a queue declared without x-queue-type. A queue that cannot be a quorum queue (exclusive, not durable, auto-delete, named by the server) is classic in any case.",
+		func(s *Settings) *string { return &s.DefaultQueueType }, oneOf("classic", "quorum")),
+	one(groupQueues, "queue_leader_locator", "", "Where a queue declared without x-queue-leader-locator is led at first: on the node where it is declared, or on the one with fewest of them.",
+		func(s *Settings) *string { return &s.QueueLeaderLocator }, oneOf("client-local", "balanced")),
 
 	one(groupMemory, "vm_memory_high_watermark.relative", "share of memory", "Publishing is blocked while the broker holds more than this share of the memory of the machine or its control group.",
 		func(s *Settings) *float64 { return &s.MemoryMark }, fraction(0.01, 1)),

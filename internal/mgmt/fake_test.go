@@ -230,6 +230,11 @@ func (b *fakeBroker) AdminGet(vhost, queue string, n int, requeue bool) ([]broke
 	return got, nil
 }
 
+func (b *fakeBroker) AdminForceDeleteQueue(vhost, name string) error {
+	_, err := b.AdminDeleteQueue(vhost, name, false, false)
+	return err
+}
+
 func (b *fakeBroker) DiscardGroup(group uint64) error {
 	for i, o := range b.orphans {
 		if o.Group == group {

@@ -12,8 +12,10 @@ func (s *Server) localAPI() http.Handler {
 	api := &router{other: s.answered(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, invalid("there is no " + r.Method + " " + r.URL.Path)
 	})}
-	for pattern, h := range s.routes() {
-		api.handle(pattern, s.answered(h))
+	for _, routes := range []map[string]handler{s.routes(), s.quorumRoutes()} {
+		for pattern, h := range routes {
+			api.handle(pattern, s.answered(h))
+		}
 	}
 	api.handle("GET /api/settings", http.HandlerFunc(s.settings))
 

@@ -44,6 +44,7 @@ type Broker interface {
 	AdminPurgeQueue(vhost, name string) (uint64, error)
 	AdminPublish(broker.AdminPublish) (queues int, err error)
 	AdminGet(vhost, queue string, n int, requeue bool) ([]broker.AdminMessage, error)
+	AdminForceDeleteQueue(vhost, name string) error
 	DiscardGroup(group uint64) error
 	Explain(vhost, queue string) (broker.Explanation, error)
 
@@ -64,6 +65,7 @@ type Options struct {
 	Facts      func() Facts // the node as a whole
 	Cluster    func() Cluster
 	Stale      func() string // why listings may be old, "" if they are not; nil: they never are
+	Quorum     Quorum
 	Metrics    http.Handler // the aggregated page
 	Objects    metrics.Objects
 	Logger     *slog.Logger

@@ -81,6 +81,7 @@ const (
 	toReplica byte = 1 + iota
 	toForwarder
 	toQueues
+	toMembers
 )
 
 // errAlone says why a folder cannot be taken into a cluster.
@@ -259,6 +260,8 @@ func (m *mesh) Message(from peer.NodeID, _ peer.Lane, msg []byte) {
 		m.forward.receive(uint64(from), rest)
 	case toQueues:
 		m.n.queues.Receive(uint64(from), rest)
+	case toMembers:
+		m.n.members.Receive(uint64(from), rest)
 	}
 }
 
@@ -286,6 +289,7 @@ func (m *mesh) Down(node peer.NodeID, why error) {
 	m.n.groups.PeerDown(id)
 	m.n.queues.LinkDown(id, why)
 	m.forward.lost(id)
+	m.n.members.Lost(id)
 	m.happened(event{kind: eventDown, node: id, why: why})
 }
 
@@ -377,6 +381,7 @@ func (m *mesh) applied(origin, session, seq uint64, r *catalog.Result) {
 	// First the queue, then the answer, which says that it can be used.
 	if r != nil && r.Err == nil {
 		m.n.broker.Changed(r, m.forward.awaits(origin, session, seq))
+		m.n.lookAtMembers(r)
 	}
 	if r != nil && (r.Node != nil || r.Incarnation != 0) {
 		m.happened(event{kind: eventChanged, result: r})

@@ -19,6 +19,7 @@ import (
 	"holdfast/internal/clock"
 	"holdfast/internal/config"
 	"holdfast/internal/mgmt"
+	"holdfast/internal/node/members"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
@@ -73,6 +74,7 @@ type Node struct {
 	broker      *broker.Broker
 	server      *session.Server
 	listeners   listeners
+	members     *members.Manager
 	management  *mgmt.Server
 	report      Report
 	version     string
@@ -83,14 +85,18 @@ type Node struct {
 	alarms   diskAlarms
 	running  atomic.Bool   // the groups have been started
 	stopping chan struct{} // closed when Stop or fail begins
-	stopOnce sync.Once
-	watching sync.WaitGroup // goroutines of the node, which end when stopping and the listeners are closed
-	stopped  sync.Once      // Stop has done its work
-	stopErr  error
-	fatal    atomic.Pointer[error] // why the node must end, once it must
-	failed   chan struct{}         // closed with it
-	removal  removal
-	ready    atomic.Pointer[broker.Broker] // for goroutines of the log, which may come before there is one
+	// handedOver is closed when others lead what this node led, and its links are gone.
+	handedOver chan struct{}
+	handOver   sync.Once
+	passing    sync.WaitGroup // who waits for that
+	stopOnce   sync.Once
+	watching   sync.WaitGroup // goroutines of the node, which end when stopping and the listeners are closed
+	stopped    sync.Once      // Stop has done its work
+	stopErr    error
+	fatal      atomic.Pointer[error] // why the node must end, once it must
+	failed     chan struct{}         // closed with it
+	removal    removal
+	ready      atomic.Pointer[broker.Broker] // for goroutines of the log, which may come before there is one
 }
 
 // Start brings a node up and serves clients. It returns an error whose text
@@ -99,7 +105,7 @@ func Start(o Options) (*Node, error) {
 	n := &Node{
 		settings: o.Settings, fs: o.FS, clock: o.Clock, log: o.Logger,
 		version: o.Version, memory: o.Memory, started: o.Clock.Now(),
-		stopping: make(chan struct{}), failed: make(chan struct{}), removal: removal{is: make(chan struct{})},
+		stopping: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan struct{}), removal: removal{is: make(chan struct{})},
 	}
 	if limit := o.Memory.Bytes; limit > 0 {
 		n.ballast = newBallast(limit, o.Settings.MemoryLimit(limit), uint64(debug.SetMemoryLimit(-1)))
@@ -135,6 +141,11 @@ func (n *Node) start(o Options) (err error) {
 		}
 	case n.identity.bound():
 		return errors.New("this data folder belongs to a node of a cluster; start it with cluster.address, where the others reach it")
+	default:
+		n.identity.Starts++
+		if err := n.identity.save(n.fs, dir); err != nil {
+			return fmt.Errorf("data folder %s: %w", dir, err)
+		}
 	}
 	if err := n.openLog(o); err != nil {
 		return err
@@ -148,6 +159,7 @@ func (n *Node) start(o Options) (err error) {
 	n.spill.Start()
 	n.groups.Start() // and the log
 	n.running.Store(true)
+	n.passing.Go(n.passTime)
 	if n.mesh != nil {
 		n.mesh.ended.Go(n.mesh.watch)
 		err = n.mesh.enter(ctx)
@@ -213,9 +225,10 @@ func (n *Node) openLog(o Options) (err error) {
 	groups := replica.Options{
 		Log: n.seglog, Shards: s.ShardCount(), Clock: n.clock, Logger: n.log.With("room", "replica"),
 		Overdue: s.PublishTimeout,
+		NodeID:  n.identity.number(), Transport: silence{}, Reader: replica.NewReader(n.seglog),
 	}
 	if m := n.mesh; m != nil {
-		groups.NodeID, groups.Transport, groups.Reader = m.self, raftTransport{m}, replica.NewReader(n.seglog)
+		groups.Transport = raftTransport{m}
 	}
 	n.groups = replica.Open(groups)
 	queues := queuehost.Options{
@@ -230,14 +243,17 @@ func (n *Node) openLog(o Options) (err error) {
 	b := broker.Options{
 		Catalog:  n.catalog,
 		Settings: s, Clock: n.clock, Logger: n.log.With("room", "broker"),
+		Node: n.identity.number(), Others: others{n},
 		NewReader: func() *broker.Reader { return queuehost.NewReader(n.seglog.NewReader()) },
 	}
+	queues.Self, queues.Incarnation, queues.NewReader = n.identity.number(), n.identity.Starts, b.NewReader
+	queues.Wait, queues.Leader = s.PublishTimeout, n.led
+	queues.Deleted = func(id seglog.GroupID) bool {
+		v := n.catalog.View()
+		return id <= seglog.GroupID(v.LastQueue()) && v.QueueByID(catalog.QueueID(id)) == nil
+	}
 	if m := n.mesh; m != nil {
-		queues.Link, queues.Incarnation, queues.NewReader = queueLink{m}, n.identity.Starts, b.NewReader
-		queues.Deleted = func(id seglog.GroupID) bool {
-			v := n.catalog.View()
-			return id <= seglog.GroupID(v.LastQueue()) && v.QueueByID(catalog.QueueID(id)) == nil
-		}
+		queues.Link = queueLink{m}
 		n.commands = m.addCatalog()
 		b.Commands, b.Self, b.Barrier = m.forward, m.self, m.Barrier
 		b.Fresh, b.Suspect = m.touch.fresh, func(node uint64) bool { return !m.isUp(node) }
@@ -249,6 +265,7 @@ func (n *Node) openLog(o Options) (err error) {
 	b.Queues = n.queues
 	n.broker = broker.New(b)
 	n.queues.SetOwner(n.broker)
+	n.openMembers(func(cmd []byte, done func(any, error)) { b.Commands.Propose(cmd, true, done) })
 	n.ready.Store(n.broker)
 	return nil
 }

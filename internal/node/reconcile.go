@@ -1,7 +1,6 @@
 package node
 
 import (
-	"holdfast/internal/broker"
 	"holdfast/internal/catalog"
 	"holdfast/internal/seglog"
 )
@@ -22,10 +21,10 @@ func (n *Node) reconcile() error {
 		if !q.Durable {
 			continue // this start's incarnation removes it from the catalog
 		}
-		if n.mesh != nil && q.Home != n.mesh.self {
-			continue // it runs elsewhere
+		if !n.beginsHere(q) {
+			continue
 		}
-		if _, err := n.queues.Create(broker.QueueDef(q)); err != nil {
+		if err := n.broker.Open(q); err != nil {
 			return err
 		}
 		queues++
@@ -39,9 +38,38 @@ func (n *Node) reconcile() error {
 	return nil
 }
 
+// beginsHere reports whether a durable queue is to run from the start on. In a cluster the catalog here may lag behind: a
+// member of a quorum queue of which the log knows nothing waits until it has caught up, since it may belong to the queue no
+// longer, and then must not vote as if nothing had happened.
+func (n *Node) beginsHere(q *catalog.Queue) bool {
+	switch {
+	case n.mesh == nil:
+		return true
+	case q.Type == catalog.Quorum:
+		_, member := q.MemberOn(n.mesh.self)
+		return member && n.groups.Group(seglog.GroupID(q.ID)) != nil
+	}
+	return q.Home == n.mesh.self
+}
+
+// isUsed reports whether the catalog has the queue of a group, and it or a member of it is to be on this node.
+func (n *Node) isUsed(v *catalog.View, id seglog.GroupID) bool {
+	q := v.QueueByID(catalog.QueueID(id))
+	if q == nil {
+		return false
+	}
+	_, member := q.MemberOn(n.identity.number())
+	return member || q.Type != catalog.Quorum && (n.mesh == nil || q.Home == n.mesh.self)
+}
+
 // dropOrphans frees groups of queues that were deleted and says how many others the catalog does not know.
 func (n *Node) dropOrphans(v *catalog.View) (kept int) {
 	for _, o := range n.queues.Orphans() {
+		if n.isUsed(v, o.ID) {
+			n.log.Error("what the log holds of a queue could not be taken up; it is kept", "group", uint64(o.ID), "reason", o.Reason)
+			kept++
+			continue
+		}
 		if o.ID > catalogGroup && o.ID <= seglog.GroupID(v.LastQueue()) {
 			if err := n.queues.Discard(o.ID); err != nil {
 				n.log.Error("what is left of a deleted queue is not freed", "group", uint64(o.ID), "error", err)

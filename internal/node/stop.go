@@ -53,9 +53,11 @@ func (n *Node) stop() error {
 	n.server.Close(goodbyeLimit)
 	n.watching.Wait()
 	clean := n.Err() == nil
+	n.members.Close()
 	if n.mesh != nil {
 		n.mesh.leave(clean)
 	}
+	n.stopTime()
 	managed := n.closeManagement()
 	err := n.groups.Close(clean)
 	if err != nil {
@@ -74,9 +76,13 @@ func (n *Node) abandon() {
 	n.listeners.close()
 	n.watching.Wait()
 	n.closeManagement()
+	if n.members != nil {
+		n.members.Close()
+	}
 	if n.mesh != nil {
 		n.mesh.leave(false)
 	}
+	n.stopTime()
 	if n.running.Load() {
 		n.broker.Stop(0)
 		if n.server != nil {
@@ -91,6 +97,12 @@ func (n *Node) abandon() {
 		n.spill.Close(0)
 	}
 	n.unlock()
+}
+
+// stopTime ends the queues' time.
+func (n *Node) stopTime() {
+	n.handOver.Do(func() { close(n.handedOver) })
+	n.passing.Wait()
 }
 
 // unlock lets go of the data folder, unless somebody else holds it.

@@ -108,10 +108,13 @@ func (m *mesh) follow(changes []cluster.Change) {
 		switch c.Is {
 		case cluster.Up:
 			log.Info("a node is up", "restarted", c.Restarted)
+			m.n.queues.Trust(c.Node)
 		case cluster.Suspect:
 			log.Warn("a node is suspected to be gone", "reason", c.Why)
+			m.n.queues.Suspect(c.Node)
 		case cluster.Gone:
 			log.Error("a node is gone: what dies with its start is removed", "reason", c.Why)
+			m.n.queues.Gone(c.Node, c.Incarnation)
 		}
 	}
 }
@@ -282,8 +285,14 @@ func (m *mesh) enter(ctx context.Context) error {
 		}
 	}
 	m.belong.entered.Store(true)
+	if self := n.catalog.View().Node(m.self); self.Drained { // a start ends it
+		if _, err := n.ask(ctx, catalog.SetDrained(m.self, false)); err != nil {
+			return err
+		}
+	}
 	n.broker.Begin(n.incarnation)
 	n.broker.Sync()
+	n.members.Start()
 	n.report.Orphans = n.dropOrphans(n.catalog.View())
 	m.happened(event{kind: eventChanged})
 	return nil

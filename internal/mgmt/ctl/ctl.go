@@ -62,7 +62,7 @@ func Command(s Streams, data string) *cobra.Command {
 	f.BoolVarP(&r.quiet, "quiet", "q", false, "print no informational lines")
 	f.BoolVarP(&r.silent, "silent", "s", false, "print no informational lines and no table headers")
 	f.BoolVar(&r.noHeaders, "no-table-headers", false, "print no table headers")
-	for _, group := range [][]*command{listCommands(), userCommands(), queueCommands(), nodeCommands(), clusterCommands(), appCommands()} {
+	for _, group := range [][]*command{listCommands(), userCommands(), queueCommands(), nodeCommands(), clusterCommands(), appCommands(), quorumCommands()} {
 		for _, c := range group {
 			root.AddCommand(r.cobra(c))
 		}
@@ -77,8 +77,10 @@ type command struct {
 	long  string
 	least int // arguments
 	most  int // -1: any number
-	flags func(*cobra.Command)
-	run   func(r *run, args []string) error
+	// pretty says that a table has a frame unless another form was asked for, as with rabbitmq-queues.
+	pretty bool
+	flags  func(*cobra.Command)
+	run    func(r *run, args []string) error
 }
 
 func (r *run) cobra(c *command) *cobra.Command {
@@ -97,6 +99,9 @@ func (r *run) cobra(c *command) *cobra.Command {
 			}
 			if r.timeout <= 0 {
 				return usagef("the timeout must be above 0 seconds")
+			}
+			if c.pretty && !cmd.Flags().Changed("formatter") {
+				r.formatter = "pretty_table"
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Duration(r.timeout*float64(time.Second)))
 			defer cancel()

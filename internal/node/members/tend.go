@@ -1,0 +1,146 @@
+package members
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"holdfast/internal/catalog"
+	"holdfast/internal/cluster"
+	"holdfast/internal/replica"
+	"holdfast/internal/seglog"
+)
+
+// Times and bounds of what a leader does by itself.
+const (
+	// tendEvery is how often the groups that something is left to be done for are looked at.
+	tendEvery = 200 * time.Millisecond
+	// sweepEvery is after how many of these times some of all groups are.
+	sweepEvery  = 5
+	sweepAtOnce = 64
+	// tendWait bounds what is done for one group at a time.
+	tendWait = 5 * time.Second
+)
+
+// tend looks after the groups that are led here until the manager is closed: those that somebody has pointed at
+// soon, all of them one after another in the course of time.
+func (m *Manager) tend() {
+	ticker := m.o.Clock.NewTicker(tendEvery)
+	defer ticker.Stop()
+	for ticks := 1; ; {
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-m.wake:
+		case <-ticker.C():
+			if ticks++; ticks%sweepEvery == 0 {
+				m.sweepOn()
+			}
+		}
+		m.round()
+	}
+}
+
+// sweepOn points at the next groups in turn.
+func (m *Manager) sweepOn() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for q := range m.o.View().QueuesOn(m.o.Self).From(m.sweep) {
+		if q.Type == catalog.Quorum {
+			m.due[seglog.GroupID(q.ID)] = struct{}{}
+		}
+		if n++; n == sweepAtOnce {
+			m.sweep += n
+			return
+		}
+	}
+	m.sweep = 0
+}
+
+// round looks at the groups that are due. Those of which something is left stay so.
+func (m *Manager) round() {
+	m.mu.Lock()
+	var ids []seglog.GroupID
+	for id := range m.due {
+		ids = append(ids, id)
+	}
+	clear(m.due)
+	m.mu.Unlock()
+	slices.Sort(ids)
+	var left []seglog.GroupID
+	for _, id := range ids {
+		if m.ctx.Err() != nil {
+			return
+		}
+		if m.lookAt(id) {
+			left = append(left, id)
+		}
+	}
+	m.mu.Lock()
+	for _, id := range left {
+		m.due[id] = struct{}{}
+	}
+	m.mu.Unlock()
+}
+
+// lookAt does the next thing that is to be done for a group that is led here. It reports whether more may follow soon.
+func (m *Manager) lookAt(id seglog.GroupID) (more bool) {
+	g := m.o.Group(id)
+	if g == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, tendWait)
+	defer cancel()
+	st, err := ask(ctx, g)
+	if err != nil || !st.Serving {
+		return false
+	}
+	v := m.o.View()
+	q := v.QueueByID(catalog.QueueID(id))
+	if q == nil || q.Type != catalog.Quorum {
+		return false
+	}
+	do, why := next(v, q, &st)
+	switch {
+	case do != nil:
+		err := m.change(ctx, g, *do)
+		m.o.Logger.Info("quorum queue: "+why, "queue", q.Name, "vhost", q.VHost, "node", m.o.Name(do.Member.Node), "error", err)
+		return true
+	case follow(v, id, &st) != nil:
+		if _, err := m.propose(ctx, follow(v, id, &st)); err != nil {
+			m.o.Logger.Warn("the catalog does not know the members of a quorum queue yet", "queue", q.Name, "vhost", q.VHost, "error", err)
+		}
+		return true
+	}
+	if self := v.Node(m.o.Self); self != nil && self.Drained {
+		if to := m.heir(&st); to != nil {
+			g.TransferLeader(to.ID)
+			return true
+		}
+	}
+	if node, ok := cluster.Grow(v, q, catalog.TargetSize(q.Args, 0), m.o.Up); ok && len(st.Members) == len(q.Members) {
+		err := m.addHere(ctx, id, node)
+		m.o.Logger.Info("quorum queue: it grows towards its target size", "queue", q.Name, "vhost", q.VHost, "node", m.o.Name(node), "error", err)
+		return err == nil
+	}
+	return slices.ContainsFunc(st.Members, func(x replica.MemberStatus) bool { return x.Learner && x.Active })
+}
+
+// next returns the change of members that a group needs, if any: a member leaves whose node was taken out of the cluster,
+// and one that has caught up gets its vote.
+func next(v *catalog.View, q *catalog.Queue, st *replica.RaftStatus) (c *replica.MemberChange, why string) {
+	for i := range st.Members {
+		x := &st.Members[i]
+		if v.Node(x.Node) == nil && len(st.Members) > 1 && x.ID != st.Self {
+			return &replica.MemberChange{Kind: replica.Remove, Member: x.Member}, "a member leaves with its node"
+		}
+	}
+	for i := range st.Members {
+		x := &st.Members[i]
+		if _, known := q.MemberOn(x.Node); known && x.Learner && isAble(st, x) {
+			return &replica.MemberChange{Kind: replica.Promote, Member: x.Member}, "a member has caught up and gets its vote"
+		}
+	}
+	return nil, ""
+}
