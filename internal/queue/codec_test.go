@@ -1,10 +1,14 @@
 package queue
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/cockroachdb/datadriven"
 )
 
 // sampleCommands has a command of each kind, and the extremes of the fields.
@@ -83,6 +87,18 @@ func TestCommandBytesStay(t *testing.T) {
 			t.Errorf("%v: %q, want %q", tc.c.Kind, got, tc.want)
 		}
 	}
+}
+
+// Every kind of command, and every field, has the bytes it has had since it came: logs are read by later binaries. A
+// line is a command as in the scripts.
+func TestCommandBytesOfAllKinds(t *testing.T) {
+	datadriven.RunTest(t, "testdata/commands-v1", func(t *testing.T, d *datadriven.TestData) string {
+		var out strings.Builder
+		for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+			fmt.Fprintf(&out, "%-50s %x\n", line, AppendCommands(nil, []Command{parseCommand(t, line)})[1:])
+		}
+		return out.String()
+	})
 }
 
 func TestDecodeRefuses(t *testing.T) {
