@@ -18,6 +18,7 @@ type flags struct {
 	file, data, http string
 	name, cluster    string
 	secretFile       string
+	clusterListen    string
 	listen, join     []string
 }
 
@@ -28,6 +29,7 @@ func (f *flags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.http, "http", "", `address for health and metrics, port or address:port, or "none" (management.tcp)`)
 	cmd.Flags().StringVar(&f.name, "name", "", "what people call the node (node_name)")
 	cmd.Flags().StringVar(&f.cluster, "cluster", "", "host:port where other nodes reach this one (cluster.address)")
+	cmd.Flags().StringVar(&f.clusterListen, "cluster-listen", "", "where it listens for them if not there, port or address:port (cluster.listen)")
 	cmd.Flags().StringSliceVar(&f.join, "join", nil, "host:port of the nodes that form a cluster together (cluster.join)")
 	cmd.Flags().StringVar(&f.secretFile, "cluster-secret-file", "", "file with what nodes have to know to be let in (cluster.secret)")
 }
@@ -79,6 +81,13 @@ func (f *flags) setCluster(s *config.Settings) error {
 			return usage("--cluster %v", err)
 		}
 		s.Cluster.Address = address
+	}
+	if f.clusterListen != "" {
+		address, err := config.ParseListener(f.clusterListen)
+		if err != nil {
+			return usage("--cluster-listen %v", err)
+		}
+		s.Cluster.Listen = address
 	}
 	if len(f.join) > 0 {
 		s.Cluster.Join = nil

@@ -86,13 +86,23 @@ type Settings struct {
 
 // Cluster says whether the node belongs with others.
 type Cluster struct {
-	// Address, host:port, is where other nodes reach this one, and where it listens for them. Empty: it is alone.
+	// Address, host:port, is where other nodes reach this one. Empty: it is alone.
 	Address string
+	// Listen, host:port, is where it listens for them. Empty: at Address. See Bind.
+	Listen string
 	// Join are the addresses of the nodes that form a cluster together, this one's own among them or not. Empty: the node
 	// founds a cluster of one, if it is in none.
 	Join   []string
 	Secret string // what nodes prove to each other to know; empty: nothing
 	TLS    bool   // links use the certificate and the authorities of the TLS listeners
+}
+
+// Bind is where the node listens for other nodes; empty if it is alone.
+func (c *Cluster) Bind() string {
+	if c.Listen != "" {
+		return c.Listen
+	}
+	return c.Address
 }
 
 // Permissions are three regular expressions over names of queues and exchanges.

@@ -137,8 +137,10 @@ var rows = []row{
 
 	one(groupCluster, "node_name", "", "What people call this node; no two nodes of a cluster have the same. Empty: its identity from the data folder.",
 		func(s *Settings) *string { return &s.NodeName }, words("a name", true)),
-	one(groupCluster, "cluster.address", "", "Where other nodes reach this one; it listens there for them. Empty: the node is alone.",
+	one(groupCluster, "cluster.address", "", "Where other nodes reach this one; it listens there for them, unless cluster.listen says otherwise. Empty: the node is alone.",
 		func(s *Settings) *string { return &s.Cluster.Address }, nodeAddress(true)),
+	one(groupCluster, "cluster.listen", "", "Where it listens for other nodes, if they reach it elsewhere: behind a translation of addresses, or a proxy. Empty: at cluster.address.",
+		func(s *Settings) *string { return &s.Cluster.Listen }, anAddress()),
 	list(groupCluster, "cluster.join", "The addresses of the nodes that form a cluster together, the same list for all of them. They may start in any order; a majority founds the cluster, and who comes later joins. Without a list, a node founds a cluster of one.",
 		func(s *Settings) *[]string { return &s.Cluster.Join }, nodeAddress(false)),
 	secret(one(groupCluster, "cluster.secret", "", "What nodes have to know to be let in; the same for all, long and random. It is never sent.",
@@ -294,6 +296,9 @@ func (s *Settings) conflicts() []conflict {
 	}
 	if s.Cluster.Address == "" && len(s.Cluster.Join) > 0 {
 		say("cluster.join", "cluster.join needs cluster.address, where the others reach this node")
+	}
+	if s.Cluster.Address == "" && s.Cluster.Listen != "" {
+		say("cluster.listen", "cluster.listen needs cluster.address, where the others reach this node")
 	}
 	if s.Cluster.TLS && (s.TLS.CertFile == "" || s.TLS.KeyFile == "" || s.TLS.CACertFile == "") {
 		say("cluster.tls", "cluster.tls needs ssl_options.certfile, ssl_options.keyfile and ssl_options.cacertfile")

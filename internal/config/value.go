@@ -276,6 +276,20 @@ func nodeAddress(empty bool) codec[string] {
 	}
 }
 
+// anAddress is where a node listens, or nothing.
+func anAddress() codec[string] {
+	return codec[string]{
+		parse: func(text string) (string, error) {
+			if text == "" {
+				return "", nil
+			}
+			return ParseListener(text)
+		},
+		show:   func(s string) string { return s },
+		limits: "port or address:port, or empty",
+	}
+}
+
 // ParseNodeAddress reads the address of a node, host:port. Others dial it, so "every interface" does not do.
 func ParseNodeAddress(text string) (string, error) {
 	address, err := ParseListener(text)

@@ -33,8 +33,8 @@ func before(o *Options) error {
 func addresses(o *Options) []string {
 	s := o.Settings
 	list := slices.Concat(s.TCPListeners, s.TLSListeners)
-	if s.Cluster.Address != "" {
-		list = append(list, s.Cluster.Address)
+	if s.Cluster.Bind() != "" {
+		list = append(list, s.Cluster.Bind())
 	}
 	if !o.LenientHTTP {
 		list = append(list, s.HTTPListeners()...)

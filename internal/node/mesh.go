@@ -105,9 +105,9 @@ func (n *Node) joinMesh(ctx context.Context) error {
 	if err := id.save(n.fs, dir); err != nil {
 		return fmt.Errorf("data folder %s: %w", dir, err)
 	}
-	l, err := net.Listen("tcp", s.Cluster.Address)
+	l, err := net.Listen("tcp", s.Cluster.Bind())
 	if err != nil {
-		return fmt.Errorf("cannot listen on %s for other nodes: %w", s.Cluster.Address, err)
+		return fmt.Errorf("cannot listen on %s for other nodes: %w", s.Cluster.Bind(), err)
 	}
 	m := &mesh{
 		n: n, self: id.Node, name: self.Name, state: *id.Cluster, open: make(chan struct{}), wake: make(chan struct{}, 1), ending: make(chan struct{}),
