@@ -139,6 +139,14 @@ func (m *Manager) ForceShrink(ctx context.Context, vhost, queue string) error {
 		return &broker.AdminError{Kind: broker.Rejected, Text: err.Error()}
 	}
 	m.o.Logger.Warn("a quorum queue was shrunk to the member on this node", "queue", q.Name, "vhost", q.VHost)
-	m.Look(id) // should the catalog not answer in time, it is told later
-	return told(m.record(ctx, id, g))
+	recorded, end := context.WithTimeout(ctx, recordWait)
+	defer end()
+	if err := m.record(recorded, id, g); err != nil { // the catalog may have lost its majority, too
+		m.o.Logger.Warn("the catalog does not know yet that a quorum queue was shrunk", "queue", q.Name, "vhost", q.VHost, "error", err)
+		m.Look(id)
+	}
+	return nil
 }
+
+// recordWait is how long a forced change waits for the catalog.
+const recordWait = 3 * time.Second
