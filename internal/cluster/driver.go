@@ -24,10 +24,15 @@ type DriverOptions struct {
 	// Save writes the state so that it survives a crash.
 	Save func(State) error
 	// Admit adds a node to the catalog of the cluster that this node is in. The text of its error is told to that node.
-	Admit  func(ctx context.Context, n Node) error
-	Clock  clock.Clock
-	Logger *slog.Logger
+	Admit func(ctx context.Context, n Node) error
+	// Resolve finds out what the list stands for now, nil if it is always the same. It may take some seconds.
+	Resolve func(ctx context.Context) []string
+	Clock   clock.Clock
+	Logger  *slog.Logger
 }
+
+// resolveEvery is how often Resolve is called.
+const resolveEvery = 2 * time.Second
 
 // Driver runs a Former: one goroutine a call, one for the caller of Run.
 type Driver struct {
@@ -53,6 +58,11 @@ func NewDriver(o DriverOptions) *Driver {
 func (d *Driver) Run(ctx context.Context) (State, error) {
 	ticker := d.o.Clock.NewTicker(TickEvery)
 	defer ticker.Stop()
+	if d.o.Resolve != nil {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		d.calls.Go(func() { d.resolve(ctx) })
+	}
 	for {
 		select {
 		case <-d.over:
@@ -63,6 +73,25 @@ func (d *Driver) Run(ctx context.Context) (State, error) {
 			return State{}, context.Cause(ctx)
 		case <-ticker.C():
 			d.step(ctx, func(now int64) Output { return d.f.Tick(now) })
+		}
+	}
+}
+
+// resolve follows what the list stands for.
+func (d *Driver) resolve(ctx context.Context) {
+	for {
+		expired, done := clock.After(d.o.Clock, resolveEvery)
+		select {
+		case <-expired:
+		case <-ctx.Done():
+			done()
+			return
+		case <-d.over:
+			done()
+			return
+		}
+		if list := d.o.Resolve(ctx); ctx.Err() == nil {
+			d.step(ctx, func(now int64) Output { return d.f.Relist(now, list) })
 		}
 	}
 }

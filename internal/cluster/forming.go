@@ -35,6 +35,8 @@ const (
 	patience = 5 * time.Second
 	// turn is how long a node leaves the attempt to each one with a lower id.
 	turn = 3 * time.Second
+	// patienceFound is the same where lists change. It begins anew with each change.
+	patienceFound = 15 * time.Second
 	// rest is the longest pause after an attempt that failed; the length is drawn by lot.
 	rest = time.Second
 )
@@ -47,6 +49,10 @@ type Options struct {
 	Self Node
 	// List is the addresses the node was told. Its own may be among them or not, and may be spelled in another way there.
 	List []string
+	// Found says that the list is what was found, by names that stand for several addresses, and may change (Relist). Such
+	// a node keeps to a list that it has consented to a founding with, and has more patience with those who do not answer:
+	// majorities of two lists need not have a node in common.
+	Found bool
 	// State is what the node remembers.
 	State State
 	NewID func() ID
@@ -117,6 +123,13 @@ func New(o Options) *Former {
 		patience: patience, turn: turn,
 	}
 	f.highest = f.state.Promised.Round
+	if o.Found {
+		f.patience = patienceFound
+	}
+	if o.Found && f.state.Granted != nil {
+		f.o.List = f.state.List
+		o.List = f.state.List
+	}
 	f.setList(strings.ToLower(strings.TrimSpace(o.Self.Addr)), append(slices.Clone(o.List), o.Self.Addr))
 	return f
 }
@@ -130,6 +143,23 @@ func (f *Former) setList(own string, list []string) {
 	}
 	delete(f.others, own)
 	f.attempt = nil
+}
+
+// Relist says that the list was found to be another one by now. A node that has consented to a founding keeps its own.
+func (f *Former) Relist(now int64, list []string) Output {
+	return f.step(now, func() {
+		if f.Done() || f.state.Granted != nil || slices.Equal(Clean(list), Clean(f.o.List)) {
+			return
+		}
+		f.o.List, f.enough = list, false
+		f.setList(strings.ToLower(strings.TrimSpace(f.o.Self.Addr)), append(slices.Clone(list), f.o.Self.Addr))
+		for addr := range f.others {
+			if !slices.Contains(f.list, addr) {
+				delete(f.others, addr)
+			}
+		}
+		f.goOn()
+	})
 }
 
 // State is what the node has to remember now.
@@ -376,7 +406,9 @@ func (f *Former) tryFound() {
 	}
 	f.problem = strings.Join(missing, "; ")
 	start := f.since + int64(len(lower))*int64(f.turn)
-	if len(there) < len(f.list) && f.state.Granted == nil {
+	// A name that stands for nobody but this node may come to stand for more.
+	alone := f.o.Found && len(f.list) == 1
+	if (alone || len(there) < len(f.list)) && f.state.Granted == nil {
 		start += int64(f.patience)
 	}
 	if f.heeded > 0 {

@@ -3,7 +3,9 @@ package cluster
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -112,6 +114,62 @@ func TestFormingOtherAddress(t *testing.T) {
 	}
 	if out = f.Answered(1, out.Calls[0].Tag, nil, ErrSelf); !f.Done() || !out.Save {
 		t.Errorf("alone with itself it does not found a cluster: %s", f.Problem())
+	}
+}
+
+// Nodes that find their list by a name of which one after another learns found as soon as all have the same and all are there,
+// and have patience else; who has consented keeps to its list.
+func TestFormingFoundList(t *testing.T) {
+	w := newWorld(1, 3)
+	all := w.nodes[0].list
+	found := func(n *simNode, list []string) {
+		n.f = New(Options{
+			Self: Node{n.id, fmt.Sprint("name", n.index), addrOf(n.index)}, List: list, Found: true, State: n.disk,
+			NewID: func() ID { w.lastID++; return ID{w.lastID} }, Rand: w.rand.IntN,
+		})
+	}
+	relist := func(n *simNode, list []string) { w.carryOut(n, n.f.Relist(w.now, list), nil, 0) }
+	found(w.nodes[0], all[:1]) // each knows itself first, or nobody
+	found(w.nodes[1], nil)
+	w.nodes[0].f.Relist(w.now, all[:2])
+	w.pass(4)
+	if w.nodes[0].f.Done() || w.nodes[1].f.Done() {
+		t.Fatal("they founded a cluster with different lists, or alone and in haste")
+	}
+	w.pass(2 * int(patienceFound/askEvery))
+	if !w.nodes[1].f.Done() {
+		t.Errorf("a node that stays the only one founds no cluster: %s", w.nodes[1].f.Problem())
+	}
+
+	w = newWorld(2, 3)
+	found(w.nodes[0], all[:2])
+	found(w.nodes[1], all[1:])
+	w.pass(4)
+	for _, n := range w.nodes[:2] {
+		if n.f.Done() {
+			t.Fatal("a cluster was founded with different lists")
+		}
+		relist(n, all)
+	}
+	w.pass(2 * int(patience/askEvery))
+	if w.nodes[0].f.Done() || w.nodes[1].f.Done() {
+		t.Fatal("they have no more patience than nodes with a list for good")
+	}
+	found(w.nodes[2], all)
+	w.pass(20)
+	for _, n := range w.nodes {
+		if n.disk.Founding == nil || len(n.disk.Founding.Founders) != 3 {
+			t.Errorf("node %d: %+v, %s", n.index, n.disk.Founding, n.f.Problem())
+		}
+	}
+
+	w = newWorld(3, 3)
+	n := w.nodes[0]
+	n.disk.Granted, n.disk.List = &Grant{Ballot{1, 5}, newFounding(ID{9}, all, []Node{{ID: 5, Name: "x", Addr: "x:1"}})}, Clean(all)
+	found(n, all[:1])
+	relist(n, all[:2])
+	if !slices.Equal(n.f.list, Clean(all)) {
+		t.Errorf("a node that has consented has the list %v", n.f.list)
 	}
 }
 

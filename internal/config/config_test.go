@@ -45,7 +45,8 @@ func TestEveryRowIsWhole(t *testing.T) {
 			t.Errorf("%s: a family, and only a family, can be emptied", r.key)
 		}
 		if reason, ok := understood(r.key); ok && !strings.HasPrefix(r.key, "management.tcp.") &&
-			!strings.HasPrefix(r.key, "prometheus.tcp.") && !strings.HasPrefix(r.key, "log.console") && !strings.HasPrefix(r.key, "ssl_options.") {
+			!strings.HasPrefix(r.key, "prometheus.tcp.") && !strings.HasPrefix(r.key, "log.console") && !strings.HasPrefix(r.key, "ssl_options.") &&
+			r.key != "cluster_formation.dns.hostname" {
 			t.Errorf("%s is used and also listed as not used: %s", r.key, reason)
 		}
 		// Each default must be one that the setting would accept from a file.
@@ -231,7 +232,7 @@ func TestParseTellsEverythingAtOnce(t *testing.T) {
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("have\n%v\nwant\n%s", err, strings.Join(want, "\n"))
 	}
-	if len(warnings) != 1 || warnings[0].String() != "f.conf:5: cluster_name is not used: nodes find each other by cluster.address and cluster.join; the rest is not adjustable" {
+	if len(warnings) != 1 || warnings[0].String() != "f.conf:5: cluster_name is not used: nodes find each other by cluster.address, cluster.join and cluster_formation.dns.hostname; the rest is not adjustable" {
 		t.Errorf("warnings %v", warnings)
 	}
 }
@@ -398,4 +399,20 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("accepted settings are not read back: %v\n%s\nhave %+v\nwant %+v", err, b.String(), again, s)
 		}
 	})
+}
+
+// A file that all nodes share may leave the address to each one's command line; in the end there must be one.
+func TestClusterNeedsAnAddress(t *testing.T) {
+	for key, text := range map[string]string{"cluster.join.1": "a:25672", "cluster_formation.dns.hostname": "all.example"} {
+		s := Default()
+		if _, err := Parse("f.conf", key+" = "+text+"\n", s); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Check(); err == nil || !strings.Contains(err.Error(), "needs cluster.address") {
+			t.Errorf("%s: %v", key, err)
+		}
+		if s.Cluster.Address = "b:25672"; s.Check() != nil {
+			t.Errorf("%s: %v", key, s.Check())
+		}
+	}
 }

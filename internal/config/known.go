@@ -9,7 +9,7 @@ type knownKey struct {
 }
 
 const (
-	noCluster     = "nodes find each other by cluster.address and cluster.join; the rest is not adjustable"
+	noCluster     = "nodes find each other by cluster.address, cluster.join and cluster_formation.dns.hostname; the rest is not adjustable"
 	noPlugin      = "there are no plug-ins"
 	noMemoryKnob  = "only vm_memory_high_watermark.relative and .absolute are"
 	noLimit       = "this limit is not there"

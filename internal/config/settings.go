@@ -92,7 +92,9 @@ type Cluster struct {
 	Listen string
 	// Join are the addresses of the nodes that form a cluster together, this one's own among them or not. Empty: the node
 	// founds a cluster of one, if it is in none.
-	Join   []string
+	Join []string
+	// DNS is a host name that stands for all nodes: each of its addresses, with the port of Address, is one.
+	DNS    string
 	Secret string // what nodes prove to each other to know; empty: nothing
 	TLS    bool   // links use the certificate and the authorities of the TLS listeners
 }

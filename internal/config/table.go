@@ -141,8 +141,10 @@ var rows = []row{
 		func(s *Settings) *string { return &s.Cluster.Address }, nodeAddress(true)),
 	one(groupCluster, "cluster.listen", "", "Where it listens for other nodes, if they reach it elsewhere: behind a translation of addresses, or a proxy. Empty: at cluster.address.",
 		func(s *Settings) *string { return &s.Cluster.Listen }, anAddress()),
-	list(groupCluster, "cluster.join", "The addresses of the nodes that form a cluster together, the same list for all of them. They may start in any order; a majority founds the cluster, and who comes later joins. Without a list, a node founds a cluster of one.",
+	list(groupCluster, "cluster.join", "The addresses of the nodes that form a cluster together, the same list for all of them. They may start in any order; a majority founds the cluster, and who comes later joins. A host name with several addresses stands for all of them. Without a list, a node founds a cluster of one.",
 		func(s *Settings) *[]string { return &s.Cluster.Join }, nodeAddress(false)),
+	one(groupCluster, "cluster_formation.dns.hostname", "", "A host name with an address for each node, all of them at the port of cluster.address; it is asked again while nodes look for each other.",
+		func(s *Settings) *string { return &s.Cluster.DNS }, words("a host name", true)),
 	secret(one(groupCluster, "cluster.secret", "", "What nodes have to know to be let in; the same for all, long and random. It is never sent.",
 		func(s *Settings) *string { return &s.Cluster.Secret }, words("a secret", true))),
 	one(groupCluster, "cluster.tls", "", "Whether links between nodes are encrypted. Both sides show the certificate of ssl_options.certfile and check the other's with ssl_options.cacertfile.",
@@ -294,9 +296,6 @@ func (s *Settings) conflicts() []conflict {
 	if len(s.TCPListeners)+len(s.TLSListeners) == 0 {
 		say("listeners.tcp", "there is no listener: neither listeners.tcp nor listeners.ssl names one")
 	}
-	if s.Cluster.Address == "" && len(s.Cluster.Join) > 0 {
-		say("cluster.join", "cluster.join needs cluster.address, where the others reach this node")
-	}
 	if s.Cluster.Address == "" && s.Cluster.Listen != "" {
 		say("cluster.listen", "cluster.listen needs cluster.address, where the others reach this node")
 	}
@@ -334,6 +333,15 @@ func (s *Settings) Check() error {
 	var ps Problems
 	for _, c := range s.conflicts() {
 		ps = append(ps, Problem{Text: c.text})
+	}
+	// A file that all nodes share leaves the address to the command line of each.
+	if s.Cluster.Address == "" {
+		if len(s.Cluster.Join) > 0 {
+			ps = append(ps, Problem{Text: "cluster.join needs cluster.address, where the others reach this node"})
+		}
+		if s.Cluster.DNS != "" {
+			ps = append(ps, Problem{Text: "cluster_formation.dns.hostname needs cluster.address, where the others reach this node"})
+		}
 	}
 	return ps.orNil()
 }

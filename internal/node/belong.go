@@ -72,7 +72,7 @@ func (b *belonging) addresses() []string {
 	for _, f := range b.m.state.Founding.Founders {
 		addrs = append(addrs, f.Addr)
 	}
-	addrs = append(addrs, b.m.n.settings.Cluster.Join...)
+	addrs = append(addrs, joinList(b.m.n.settings.Cluster)...)
 	var list []string
 	for _, addr := range addrs {
 		if addr != b.m.n.settings.Cluster.Address && !slices.Contains(list, addr) {

@@ -15,6 +15,7 @@
 //	join.go      a node that is told to join a cluster, or to leave it
 //	forget.go    another node that is taken out
 //	mesh.go      the node's part in its cluster: links, and who hears what comes over them
+//	resolve.go   host names that stand for several nodes
 //	watchmesh.go how the other nodes stand, and what the catalog's leader does for them
 //	belong.go    who is in the cluster, for a node that was away
 //	calls.go     what nodes ask each other outside their links

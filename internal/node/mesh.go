@@ -88,7 +88,7 @@ const (
 var errAlone = errors.New("this data folder belongs to a node that was always alone; start it without cluster.address, or give the cluster an empty folder (ctl stop_app and ctl reset empty it)")
 
 // joinMesh opens the links and returns when the node is in a cluster.
-func (n *Node) joinMesh(ctx context.Context) error {
+func (n *Node) joinMesh(ctx context.Context, by lookup) error {
 	s, dir := n.settings, n.settings.DataDir
 	id := &n.identity
 	if id.Cluster == nil && hasLog(n.fs, dir) {
@@ -99,7 +99,8 @@ func (n *Node) joinMesh(ctx context.Context) error {
 	}
 	id.Starts++
 	self := cluster.Node{ID: id.Node, Name: n.name(), Addr: s.Cluster.Address}
-	if id.Cluster.Founding == nil && len(s.Cluster.Join) == 0 {
+	told := joinList(s.Cluster)
+	if id.Cluster.Founding == nil && len(told) == 0 {
 		*id.Cluster = cluster.Alone(self, newClusterID())
 	}
 	if err := id.save(n.fs, dir); err != nil {
@@ -121,9 +122,21 @@ func (n *Node) joinMesh(ctx context.Context) error {
 		pending: map[uint64]*proposal{}, there: map[uint64]bool{}, propose: m.propose, send: m.send, stale: m.touch.doubt,
 	}
 	log := n.log.With("room", "cluster")
+	list, resolve, found := told, func(context.Context) []string { return told }, false
+	if m.state.Founding == nil {
+		if by == nil {
+			by = lookupHost
+		}
+		list, found = expand(ctx, by, told)
+		found = found || s.Cluster.DNS != ""
+		resolve = func(ctx context.Context) []string {
+			list, _ := expand(ctx, by, told)
+			return list
+		}
+	}
 	m.driver = cluster.NewDriver(cluster.DriverOptions{
-		Options: cluster.Options{Self: self, List: s.Cluster.Join, State: m.state, NewID: newClusterID, Rand: lot},
-		Call:    m.call, Save: m.save, Admit: m.admit, Clock: n.clock, Logger: log,
+		Options: cluster.Options{Self: self, List: list, Found: found, State: m.state, NewID: newClusterID, Rand: lot},
+		Call:    m.call, Save: m.save, Admit: m.admit, Resolve: resolve, Clock: n.clock, Logger: log,
 	})
 	o := peer.Options{
 		Node: peer.NodeID(m.self), Incarnation: id.Starts, Cluster: peer.ClusterID(m.state.Cluster()), Name: self.Name, Addr: self.Addr,
@@ -136,7 +149,7 @@ func (n *Node) joinMesh(ctx context.Context) error {
 	close(m.open)
 	n.mesh = m
 	if m.state.Founding == nil {
-		n.log.Info("looking for the other nodes", "node", self.Name, "address", self.Addr, "join", s.Cluster.Join)
+		n.log.Info("looking for the other nodes", "node", self.Name, "address", self.Addr, "join", list)
 		state, err := m.driver.Run(ctx)
 		m.driver.Wait()
 		if err != nil {

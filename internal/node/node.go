@@ -47,6 +47,8 @@ type Options struct {
 	LenientHTTP bool
 	// Context, if not nil, ends a start that waits for other nodes.
 	Context context.Context
+	// Lookup finds the addresses of a host name; nil: the system does.
+	Lookup func(ctx context.Context, host string) ([]string, error)
 	// Memory is how much memory there is; the zero value switches the memory alarm off.
 	Memory MemoryLimit
 	// Door is the local socket of the process where that outlives the node, which then has no other; so does whoever
@@ -136,7 +138,7 @@ func (n *Node) start(o Options) (err error) {
 	defer cancel()
 	switch {
 	case n.settings.Cluster.Address != "":
-		if err := n.joinMesh(ctx); err != nil {
+		if err := n.joinMesh(ctx, o.Lookup); err != nil {
 			return err
 		}
 	case n.identity.bound():
