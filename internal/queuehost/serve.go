@@ -62,6 +62,9 @@ func (g *guest) receive(head farHead, c cut) bool {
 	}
 	s := g.sessions[head.queue]
 	switch {
+	case head.kind == farResume && head.try == 0:
+		g.mu.Unlock()
+		return false
 	case head.kind == farResume:
 		if s != nil {
 			if s.head.try >= head.try {
