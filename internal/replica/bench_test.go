@@ -132,6 +132,7 @@ type benchCluster struct {
 	nodes []*Node
 	hosts []*plainRaft
 	queue []benchMessage
+	dead  uint64 // a node that does nothing
 }
 
 type benchMessage struct {
@@ -143,13 +144,16 @@ func (c *benchCluster) run() {
 	for again := true; again; {
 		again = false
 		for _, n := range c.nodes {
-			for n.Shard(0).Step() {
+			for n.o.NodeID != c.dead && n.Shard(0).Step() {
 				again = true
 			}
 		}
 		q := c.queue
 		c.queue = nil
 		for _, m := range q {
+			if m.to == c.dead {
+				continue
+			}
 			c.nodes[m.to-1].Receive(m.from, m.msg)
 		}
 	}

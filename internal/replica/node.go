@@ -61,6 +61,9 @@ type Options struct {
 	Reader    Reader
 	// Tick is raft's unit of time (100 ms).
 	Tick time.Duration
+	// Rest lets raft groups that have nothing to do stop beating. PeerDown must then be called for every node that cannot be
+	// reached or is silent, within a second or so: nothing else finds out.
+	Rest bool
 	// KeepEntries is how many bytes of applied entries are kept in memory for members
 	// that are a little behind, KeepTail how many on disk for those that are away (16 MiB, 1 GiB).
 	KeepEntries int

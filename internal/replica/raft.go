@@ -43,6 +43,7 @@ type raftGroup struct {
 	inbox   []incoming
 	inBytes int
 	asks    []func() // run on the worker
+	stirred bool     // one of them wakes the group
 	shut    bool     // there is no worker any more
 
 	rn    *raft.RawNode // nil before the start, and after the end
@@ -91,6 +92,12 @@ type raftGroup struct {
 	receiving  *inTransfer
 	installing *inTransfer    // all of it is here, and raft has been told
 	staged     []seglog.Range // items received that are not part of the state yet
+
+	asleep  bool // it rests: no ticks
+	ticking bool // in the shard's list of those that tick
+	mayRest bool // the leader has said that there is nothing to do
+	calm    int  // ticks in which nothing happened
+	renewed int  // how often it was looked at since the leader said so
 
 	keeping    bool   // the log was asked to keep some
 	before     uint64 // what was applied a while ago: all members that are there have it
@@ -195,7 +202,12 @@ func (x *raftGroup) put(in incoming) bool {
 func (g *Group) Do(fn func()) { g.raft.ask(fn) }
 
 // ask has fn run on the worker, or here when there is none any more: then rn is nil.
-func (x *raftGroup) ask(fn func()) {
+func (x *raftGroup) ask(fn func()) { x.putAsk(fn, true) }
+
+// askQuietly is ask for what leaves a group that rests at rest.
+func (x *raftGroup) askQuietly(fn func()) { x.putAsk(fn, false) }
+
+func (x *raftGroup) putAsk(fn func(), stirs bool) {
 	x.inMu.Lock()
 	if x.shut {
 		x.inMu.Unlock()
@@ -203,6 +215,7 @@ func (x *raftGroup) ask(fn func()) {
 		return
 	}
 	x.asks = append(x.asks, fn)
+	x.stirred = x.stirred || stirs
 	x.inMu.Unlock()
 	x.g.Wake()
 }

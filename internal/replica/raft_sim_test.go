@@ -83,7 +83,7 @@ func simulate(t testing.TB, seed uint64, on func(*cluster) disk) tally {
 	case 1:
 		n = 5 // members come and go
 	}
-	o := Options{}
+	o := Options{Rest: seed/2%2 == 0}
 	if seed%3 > 0 {
 		o.SnapshotEntries, o.KeepEntries = 10, 200
 	}
@@ -423,6 +423,14 @@ func (s *sim) heal() {
 		s.t.Fatalf("an operation is not carried out although all is well\n%v", s)
 	}
 	s.same()
+	if s.o.Rest {
+		s.settleFor(3 * restTicks)
+		for _, m := range s.nodes {
+			if x := m.h.g.raft; !x.asleep && s.leader().h.g.raft.has(m.id) {
+				s.t.Fatalf("node %d does not rest", m.id)
+			}
+		}
+	}
 	if s.judge.reads != 0 {
 		s.t.Fatalf("%d read barriers are not answered", s.judge.reads)
 	}

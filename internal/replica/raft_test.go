@@ -301,7 +301,7 @@ func FuzzReceive(f *testing.F) {
 		m.Entries = append(m.Entries, s.entry(3+uint64(i)))
 	}
 	f.Add(appendRaft(nil, 7, m, func(*pb.Entry) *payload { return p }))
-	f.Add(appendBeats(nil, []beat{{7, true, 1, 2, 3, 4, 0}, {8, false, 1, 2, 3, 4, 9}}))
+	f.Add(appendBeats(nil, []beat{{7, true, 1, 2, 3, 4, 0, false}, {8, false, 1, 2, 3, 4, 9, true}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d, kind, err := openMessage(b)
 		if err != nil {

@@ -248,12 +248,14 @@ type beat struct {
 	answer                 bool
 	to, from, term, commit uint64
 	read                   uint64 // what raft adds to it for read barriers, and wants back; 0: nothing
+	rest                   bool   // the last one: nothing happens
 }
 
 // Flags of a beat.
 const (
 	beatAnswer = 1
 	beatRead   = 2
+	beatRest   = 4
 )
 
 // beatOf is the beat a message is sent as. Raft's context for read barriers is a number of 8 bytes.
@@ -276,6 +278,9 @@ func appendBeats(dst []byte, beats []beat) []byte {
 		if b.read != 0 {
 			flags |= beatRead
 		}
+		if b.rest {
+			flags |= beatRest
+		}
 		dst = append(dst, flags)
 		for _, v := range [...]uint64{uint64(b.group), b.to, b.from, b.term, b.commit} {
 			dst = bytecodec.AppendUint(dst, v)
@@ -293,7 +298,7 @@ func (d *decoder) beats(each func(incoming)) error {
 	all := make([]beat, 0, min(n, 4096))
 	for i := 0; i < n && !d.Bad(); i++ {
 		flags := d.Byte()
-		b := beat{answer: flags&beatAnswer != 0}
+		b := beat{answer: flags&beatAnswer != 0, rest: flags&beatRest != 0}
 		b.group = seglog.GroupID(d.Uint())
 		b.to, b.from, b.term, b.commit = d.Uint(), d.Uint(), d.Uint(), d.Uint()
 		if flags&beatRead != 0 {
@@ -316,7 +321,7 @@ func (d *decoder) beats(each func(incoming)) error {
 		if b.read != 0 {
 			m.Context = binary.LittleEndian.AppendUint64(nil, b.read)
 		}
-		each(incoming{group: b.group, msg: m, size: 16})
+		each(incoming{group: b.group, msg: m, size: 16, rest: b.rest && !b.answer})
 	}
 	return nil
 }

@@ -69,13 +69,24 @@ type peerNews struct {
 
 // peerNews carries out what follows for a group.
 func (x *raftGroup) peerNews(p peerNews) {
-	if x.rn == nil || x.left || !p.down {
+	if x.rn == nil || x.left {
+		return
+	}
+	if !p.down {
+		if x.state == raft.StateLeader {
+			for _, node := range x.nodes {
+				if node == p.node {
+					x.stir()
+				}
+			}
+		}
 		return
 	}
 	for _, m := range x.list() {
 		if m.Node != p.node || m.ID == x.self {
 			continue
 		}
+		x.stir()
 		if q := x.peers[m.ID]; q != nil {
 			q.parked = nil
 		}
@@ -167,6 +178,7 @@ func (x *raftGroup) tick(n int, now int64) {
 		x.tickOut(n)
 	}
 	x.tickTail(n)
+	x.tickRest(x.g.shard, n)
 	if x.rn.HasReady() || x.handing && !x.isHanding() {
 		x.g.touch()
 	}

@@ -282,6 +282,7 @@ type RaftStatus struct {
 	LeadNode               uint64 // the node of Lead, 0 if nobody is known to lead
 	Serving                bool
 	Removed                bool // this member does not belong to the group any more
+	Resting                bool // nothing happens, and the members do not beat
 	Last, Commit, Applied  uint64
 	Snapshot               uint64         // index of the newest snapshot in the log of this member
 	Members                []MemberStatus // in order of id
@@ -301,14 +302,14 @@ type MemberStatus struct {
 
 // AskRaftStatus has fn called with the status of the group, on its worker.
 func (g *Group) AskRaftStatus(fn func(RaftStatus)) {
-	g.raft.ask(func() { fn(g.raft.status()) })
+	g.raft.askQuietly(func() { fn(g.raft.status()) })
 }
 
 func (x *raftGroup) status() RaftStatus {
 	st := RaftStatus{
 		Term: x.term, Lead: x.lead, Self: x.self, Serving: x.serving, Last: x.store.last(), Commit: x.store.commit,
 		Applied: x.store.applied, Unwritten: uint64(len(x.appends)), FirstInTail: x.store.first,
-		LeadNode: x.leaderNode(), Removed: x.outside || x.left, Snapshot: x.snapshotAt,
+		LeadNode: x.leaderNode(), Removed: x.outside || x.left, Resting: x.asleep, Snapshot: x.snapshotAt,
 	}
 	for _, m := range x.list() {
 		down := m.ID != x.self && x.g.shard.node.isDown(m.Node)

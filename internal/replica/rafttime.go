@@ -56,6 +56,7 @@ func (s *Shard) takeRafts() {
 	for _, x := range s.adopted {
 		i, _ := slices.BinarySearchFunc(s.rafts, x.g.id, bySeglogID)
 		s.rafts = slices.Insert(s.rafts, i, x)
+		x.stir()
 	}
 	clear(s.adopted)
 	s.adopted = s.adopted[:0]
@@ -78,9 +79,7 @@ func (s *Shard) timePasses(ticks int, now int64) {
 	}
 	s.takenNews = emptied(s.takenNews)
 	if ticks > 0 {
-		for _, x := range s.rafts {
-			x.tick(ticks, now)
-		}
+		s.tickAll(ticks, now)
 	}
 }
 
@@ -108,7 +107,18 @@ func (s *Shard) sendBeats() {
 		}
 		if s.node.o.Transport.Send(b.node, LaneControl, func(dst []byte) []byte { return appendBeats(dst, b.beats) }) {
 			s.stats.sent.Add(1)
+		} else {
+			s.notSaid(b.beats)
 		}
 		b.beats = emptied(b.beats)
+	}
+}
+
+// notSaid wakes groups that were to rest: somebody has not been told.
+func (s *Shard) notSaid(beats []beat) {
+	for _, b := range beats {
+		if g := s.node.Group(b.group); b.rest && g != nil && g.raft != nil {
+			g.raft.stir()
+		}
 	}
 }

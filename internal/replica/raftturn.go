@@ -78,18 +78,25 @@ func (x *raftGroup) turn(s *Shard, r *round) {
 		s.stats.snapshots.Add(1)
 	}
 	x.flush(s)
+	x.restNow()
 }
 
 // takeInbox steps what has come.
 func (x *raftGroup) takeInbox(s *Shard, r *round) {
 	x.inMu.Lock()
-	in, asks := x.inbox, x.asks
-	x.inbox, x.taken, x.inBytes, x.asks = x.taken[:0], nil, 0, nil
+	in, asks, stirred := x.inbox, x.asks, x.stirred
+	x.inbox, x.taken, x.inBytes, x.asks, x.stirred = x.taken[:0], nil, 0, nil, false
 	x.inMu.Unlock()
+	if stirred {
+		x.stir()
+	}
 	for _, ask := range asks {
 		ask()
 	}
 	for i := range in {
+		if x.stirs(&in[i]) {
+			x.stir()
+		}
 		x.receive(s, r, &in[i])
 	}
 	x.taken = emptied(in)
@@ -136,6 +143,9 @@ func (x *raftGroup) receive(s *Shard, r *round, in *incoming) {
 	}
 	// Errors say that the message is of no use, for instance from a member that was removed.
 	_ = x.rn.Step(in.msg)
+	if in.rest && in.msg.GetTerm() == x.rn.BasicStatus().GetTerm() {
+		x.heardRest()
+	}
 }
 
 // ready carries out what raft has decided.
@@ -404,6 +414,7 @@ func (x *raftGroup) packNext(s *Shard, r *round) bool {
 		}
 		return false
 	}
+	x.stir()
 	id := entryID{e.Index, e.Term}
 	p := r.payload(e)
 	x.payloads[id] = p

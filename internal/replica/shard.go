@@ -41,6 +41,8 @@ type Shard struct {
 	stats        shardCounters
 
 	rafts     []*raftGroup // in order of id
+	ticking   []*raftGroup // those that do not rest
+	renew     int          // which of those that rest are looked at
 	hasRafts  atomic.Bool
 	takenNews []peerNews
 	beats     []beatsTo

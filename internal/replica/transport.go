@@ -84,5 +84,6 @@ type incoming struct {
 	transfer *transferMsg
 	payloads []*payload // of msg's entries; nil for those without
 	read     *readDone  // not from the network: what was read back
+	rest     bool       // a heartbeat, the last one while nothing happens
 	size     int
 }

@@ -1,0 +1,139 @@
+package replica
+
+import (
+	"fmt"
+	"testing"
+)
+
+func (c *cluster) resting() (n int) {
+	for _, m := range c.nodes {
+		if m.up && m.h.g.raft.asleep {
+			n++
+		}
+	}
+	return n
+}
+
+// A group that has nothing to do is silent, and is there at once when there is something.
+func TestRaftRests(t *testing.T) {
+	c := newCluster(t, 70, 3, 3, Options{Rest: true})
+	c.settleFor(2 * restTicks)
+	want(t, "resting", c.resting(), 3)
+	before := c.sent
+	c.settleFor(renewTicks - 3*restTicks)
+	want(t, "messages", c.sent-before, 0)
+	l := c.leader()
+	for _, m := range c.nodes {
+		want(t, "ticking", len(m.n.Shard(0).ticking), 0)
+		want(t, "serving", m.h.serving, m == l)
+	}
+	c.propose(l)
+	c.settle()
+	want(t, "confirmed", len(c.judge.done), 1)
+	want(t, "resting", c.resting(), 0)
+	c.settleFor(2 * restTicks)
+	want(t, "resting", c.resting(), 3)
+	want(t, "status", l.h.g.raft.status().Resting, true)
+	var st RaftStatus
+	l.h.g.AskRaftStatus(func(s RaftStatus) { st = s })
+	c.settle()
+	want(t, "resting after a look", []any{st.Resting, c.resting()}, []any{true, 3})
+	r := c.nodes[l.id%3].read(1e9)
+	c.settle()
+	want(t, "read barrier", *r, read{l.h.g.Index(), nil, 1})
+	c.settleFor(5 * renewTicks)
+	want(t, "resting", c.resting(), 3)
+	want(t, "leader", c.leader(), l)
+}
+
+// The loss of the leader's node wakes the others.
+func TestRaftRestEndsWithTheLeader(t *testing.T) {
+	c := newCluster(t, 71, 3, 3, Options{Rest: true})
+	c.settleFor(2 * restTicks)
+	l := c.leader()
+	want(t, "resting", c.resting(), 3)
+	l.crash()
+	c.settle()
+	next := c.leader()
+	if next == nil || next == l {
+		t.Fatal("nobody leads")
+	}
+	c.propose(next)
+	c.settleFor(3 * restTicks)
+	want(t, "resting without it", c.resting(), 2)
+	l.start()
+	c.settleFor(3 * restTicks)
+	want(t, "resting with it", c.resting(), 3)
+	c.same()
+	want(t, "leader", c.leader(), next)
+}
+
+// Two of three are gone: who is left does not rest, and does not lead for ever.
+func TestRaftDoesNotRestAlone(t *testing.T) {
+	c := newCluster(t, 72, 3, 3, Options{Rest: true})
+	c.settleFor(2 * restTicks)
+	l := c.leader()
+	for _, m := range c.nodes {
+		if m != l {
+			m.crash()
+		}
+	}
+	c.settleFor(3 * electionTicks)
+	want(t, "serving", l.h.serving, false)
+	want(t, "resting", c.resting(), 0)
+}
+
+// A member that was not told goes on ticking, asks for an election, and is told again.
+func TestRaftRestIsSaidAgain(t *testing.T) {
+	c := newCluster(t, 73, 3, 3, Options{Rest: true})
+	c.settle()
+	l := c.leader()
+	m := c.nodes[l.id%3]
+	w := c.wire(l.id, m.id)
+	for range 2 * restTicks {
+		c.tick()
+		for l.step() {
+		}
+		if l.h.g.raft.asleep {
+			break
+		}
+		c.settle()
+	}
+	want(t, "messages of rest", len(w.lanes[LaneControl]), 1)
+	w.lanes[LaneControl] = nil
+	c.settle()
+	want(t, "resting", c.resting(), 2)
+	c.settleFor(4 * electionTicks)
+	want(t, "resting", c.resting(), 3)
+	want(t, "leader", c.leader(), l)
+	want(t, "terms", fmt.Sprint(m.h.term), fmt.Sprint(l.h.term))
+}
+
+// If nobody says that the leader is gone, those who rest find out by themselves, if late.
+func TestRaftRestWithoutNews(t *testing.T) {
+	c := newCluster(t, 74, 3, 3, Options{Rest: true})
+	c.settleFor(2 * restTicks)
+	l := c.leader()
+	want(t, "resting", c.resting(), 3)
+	l.up = false
+	c.settleFor((renewals+2)*renewTicks + 5*electionTicks)
+	if next := c.leader(); next == nil || next == l {
+		t.Fatal("nobody leads")
+	}
+}
+
+// A full lane: the group stays awake until all could be told.
+func TestRaftRestThatCannotBeSaid(t *testing.T) {
+	c := newCluster(t, 75, 3, 3, Options{Rest: true})
+	c.settle()
+	l := c.leader()
+	m := c.nodes[l.id%3]
+	for range restTicks {
+		c.wire(l.id, m.id).broken = l.h.g.raft.calm >= restTicks-1
+		c.settleFor(1)
+	}
+	want(t, "resting", l.h.g.raft.asleep, false)
+	c.wire(l.id, m.id).broken = false
+	c.settleFor(3 * restTicks)
+	want(t, "resting", c.resting(), 3)
+}
