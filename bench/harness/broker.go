@@ -21,17 +21,26 @@ type Kind struct {
 	Name   string // what the table calls it
 	Commit string // of Holdfast, "" otherwise
 	Sync   string // when a confirm is given
-	start  func(ctx context.Context, dir string) (*instance, error)
+	start  func(ctx context.Context, dir string, want shape) (*instance, error)
+}
+
+// shape is what a scenario wants of a broker.
+type shape struct {
+	nodes int  // 1, or a cluster
+	links bool // what goes between its nodes can be held up
 }
 
 // instance is a broker that runs.
 type instance struct {
-	url      string
+	urls     []string // of its nodes
+	names    []string // what the broker calls them; nil for one node
 	pids     []int
 	data     string // folder on the disk that the broker writes to, "" if unknown
-	metrics  string // its metrics page, "" if it has none that perf can read
+	metrics  string // its metrics page, or its first node's; "" if it has none that perf can read
 	ended    <-chan struct{}
 	relaunch func() error
+	ctl      func(args ...string) (string, error) // the command to manage it; nil if there is none
+	links    *relays                              // nil: nobody stands between its nodes
 	stop     func() error
 }
 
@@ -45,12 +54,17 @@ const (
 //	holdfast            this tree, built now (or what HOLDFAST_BINARY names)
 //	holdfast@COMMIT     another commit, built now
 //	holdfast=PATH       a binary
+//	holdfast@COMMIT=PATH the same, and of which commit it is
 //	rabbitmq            the package rabbitmq-server
 //	echo                the echo server of holdfast perf: the floor
-//	HOST:PORT[#PID,...] a broker that runs already; with its pids, costs are measured
+//	HOST:PORT[#PID,...] a broker that runs already; with its pids, costs are measured. HOST:PORT,... are the nodes of one
 func ParseKind(ctx context.Context, text, tools, perf string) (*Kind, error) {
 	name, rest, _ := strings.Cut(text, "=")
 	if commit, is := strings.CutPrefix(text, "holdfast@"); is {
+		if commit, path, built := strings.Cut(commit, "="); built {
+			_, err := os.Stat(path)
+			return holdfast("holdfast", commit, path), err
+		}
 		binary, full, err := buildCommit(ctx, commit, tools)
 		return holdfast(text, full, binary), err
 	}
@@ -69,11 +83,21 @@ func ParseKind(ctx context.Context, text, tools, perf string) (*Kind, error) {
 	case text == "rabbitmq":
 		server, err := findRabbitMQ()
 		k := &Kind{Name: text, Sync: syncRabbit}
-		k.start = func(ctx context.Context, dir string) (*instance, error) { return startRabbitMQ(ctx, server, dir) }
+		k.start = func(_ context.Context, dir string, want shape) (*instance, error) {
+			if want.links {
+				return nil, fmt.Errorf("the links between nodes of RabbitMQ cannot be held up")
+			}
+			return startRabbitMQ(server, dir, want.nodes)
+		}
 		return k, err
 	case text == "echo":
 		k := &Kind{Name: text, Commit: HeadCommit(), Sync: "nothing is stored"}
-		k.start = func(ctx context.Context, dir string) (*instance, error) { return startEcho(ctx, perf) }
+		k.start = func(ctx context.Context, _ string, want shape) (*instance, error) {
+			if want.nodes > 1 {
+				return nil, fmt.Errorf("the echo server is one node")
+			}
+			return startEcho(ctx, perf)
+		}
 		return k, nil
 	case strings.Contains(text, ":"):
 		return external(text)
@@ -95,7 +119,10 @@ func versionOf(binary string) string {
 
 func holdfast(name, commit, binary string) *Kind {
 	k := &Kind{Name: name, Commit: commit, Sync: syncHoldfast}
-	k.start = func(_ context.Context, dir string) (*instance, error) {
+	k.start = func(_ context.Context, dir string, want shape) (*instance, error) {
+		if want.nodes > 1 {
+			return startHoldfasts(binary, dir, want)
+		}
 		b, err := rig.New(binary, dir)
 		if err != nil {
 			return nil, err
@@ -104,8 +131,8 @@ func holdfast(name, commit, binary string) *Kind {
 			return nil, err
 		}
 		return &instance{
-			url: "amqp://" + b.Addr, pids: []int{b.Pid()}, data: dir, metrics: "http://" + b.HTTP + "/metrics",
-			ended: b.Ended(), relaunch: b.Launch, stop: b.Kill,
+			urls: []string{"amqp://" + b.Addr}, pids: []int{b.Pid()}, data: dir, metrics: "http://" + b.HTTP + "/metrics",
+			ended: b.Ended(), relaunch: b.Launch, ctl: b.Ctl, stop: b.Kill,
 		}, nil
 	}
 	return k
@@ -114,9 +141,11 @@ func holdfast(name, commit, binary string) *Kind {
 // external is a broker that somebody else runs.
 func external(text string) (*Kind, error) {
 	addr, list, _ := strings.Cut(text, "#")
-	i := instance{url: addr, stop: func() error { return nil }}
-	if !strings.Contains(addr, "://") {
-		i.url = "amqp://" + addr
+	i := instance{urls: strings.Split(addr, ","), stop: func() error { return nil }}
+	for n, u := range i.urls {
+		if !strings.Contains(u, "://") {
+			i.urls[n] = "amqp://" + u
+		}
 	}
 	if list != "" {
 		for p := range strings.SplitSeq(list, ",") {
@@ -127,13 +156,19 @@ func external(text string) (*Kind, error) {
 			i.pids = append(i.pids, pid)
 		}
 	}
-	shown := addr
-	if at := strings.LastIndexByte(addr, '@'); at >= 0 {
-		shown = addr[at+1:] // not the password
+	shown, _, _ := strings.Cut(addr, ",")
+	if at := strings.LastIndexByte(shown, '@'); at >= 0 {
+		shown = shown[at+1:] // not the password
 	}
 	return &Kind{
 		Name: shown, Sync: "unknown",
-		start: func(context.Context, string) (*instance, error) { copied := i; return &copied, nil },
+		start: func(_ context.Context, _ string, want shape) (*instance, error) {
+			if len(i.urls) < want.nodes || want.links {
+				return nil, fmt.Errorf("%d nodes are wanted", want.nodes)
+			}
+			copied := i
+			return &copied, nil
+		},
 	}, nil
 }
 
@@ -189,7 +224,7 @@ func startEcho(_ context.Context, perf string) (*instance, error) {
 		return nil, fmt.Errorf("the echo server said %q: %w", line, err)
 	}
 	return &instance{
-		url: "amqp://" + strings.TrimSuffix(f[len(f)-1], "."), pids: []int{c.pid()},
+		urls: []string{"amqp://" + strings.TrimSuffix(f[len(f)-1], ".")}, pids: []int{c.pid()},
 		stop: func() error { c.end(syscall.SIGTERM, 5*time.Second); return nil },
 	}, nil
 }

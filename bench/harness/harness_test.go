@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,22 +16,35 @@ import (
 	"holdfast/test/rig"
 )
 
-// The list that is delivered can be read, and perf understands its options.
-func TestTheList(t *testing.T) {
-	file, err := os.Open(filepath.Join(rig.Root(), "bench", "scenarios.txt"))
+// The lists that are delivered can be read, and perf understands their options.
+func TestTheLists(t *testing.T) {
+	for name, least := range map[string]int{"scenarios.txt": 20, "scenarios-cluster.txt": 10} {
+		t.Run(name, func(t *testing.T) { theList(t, name, least) })
+	}
+}
+
+func theList(t *testing.T, name string, least int) {
+	file, err := os.Open(filepath.Join(rig.Root(), "bench", name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
 	all, err := ReadScenarios(file)
-	if err != nil || len(all) < 20 {
+	if err != nil || len(all) < least {
 		t.Fatalf("%d scenarios, %v", len(all), err)
 	}
 	for _, s := range all {
 		if len(s.Figs) == 0 {
 			t.Errorf("%s compares nothing", s.Name)
 		}
-		for _, args := range [][]string{s.Args, s.Beside} {
+		i := &instance{urls: []string{"a", "b", "c"}, pids: []int{7, 8, 9}, links: &relays{}}
+		for _, args := range [][]string{slices.Clone(s.Args), s.Beside} {
+			for n, a := range args {
+				args[n] = strings.ReplaceAll(a, "{outside}", "c")
+			}
+			if err := i.fill(nil, args); err != nil {
+				t.Errorf("%s: %v", s.Name, err)
+			}
 			if err := perf.Main(context.Background(), slices.Concat(args, []string{"--help"}), io.Discard); err != nil {
 				t.Errorf("%s: %v", s.Name, err)
 			}
@@ -123,8 +138,8 @@ func TestKinds(t *testing.T) {
 	if err != nil || k.Name != "127.0.0.1:7" {
 		t.Fatalf("%+v %v", k, err)
 	}
-	i, err := k.start(context.Background(), "")
-	if err != nil || i.url != "amqp://u:secret@127.0.0.1:7" || len(i.pids) != 2 || i.pids[1] != 13 {
+	i, err := k.start(context.Background(), "", shape{nodes: 1})
+	if err != nil || i.urls[0] != "amqp://u:secret@127.0.0.1:7" || len(i.pids) != 2 || i.pids[1] != 13 {
 		t.Fatalf("%+v %v", i, err)
 	}
 	for _, wrong := range []string{"nosuch", "holdfast=nowhere/at/all", "127.0.0.1:7#x", "holdfast@nosuchcommit"} {
@@ -132,6 +147,80 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%q is a broker", wrong)
 		}
 	}
+}
+
+// What a scenario's options speak of is put into them.
+func TestFill(t *testing.T) {
+	i := &instance{urls: []string{"a", "b", "c"}, pids: []int{7, 8, 9}, data: "/d", links: &relays{pipe: "/p"}}
+	args := strings.Fields("-h {others} --declare-uri {node1} --victim-pid {pid1} --data {data}/x --fault {cut} --mend {mend} {nodes}")
+	if err := i.fill(nil, args); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"-h", "b,c", "--declare-uri", "a", "--victim-pid", "7", "--data", "/d/x", "--fault", "echo cut >/p", "--mend", "echo mend >/p", "a,b,c"}
+	if !slices.Equal(args, want) {
+		t.Errorf("%q", args)
+	}
+	if err := i.fill(nil, []string{"{outside}"}); err == nil {
+		t.Error("nobody can be asked who is outside")
+	}
+}
+
+// What is on its way is held up, and passes when the links are mended; what does
+// not touch the first node always passes.
+func TestRelays(t *testing.T) {
+	var addrs []string
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		addrs = append(addrs, l.Addr().String())
+		go func() { // an echo
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() { _, _ = io.Copy(c, c) }()
+			}
+		}()
+	}
+	r, between, err := newRelays(t.TempDir(), addrs)
+	if err != nil {
+		t.Skipf("there are not all loopback addresses here: %v", err)
+	}
+	defer r.close()
+	if len(between) != 3 || !strings.Contains(r.hosts(1), "127.0.102.101 bench-node1\n127.0.0.1 bench-node2\n") {
+		t.Errorf("%q %q", between, r.hosts(1))
+	}
+	open := func(from, to int) net.Conn {
+		_, port, _ := net.SplitHostPort(addrs[to])
+		c, err := net.Dial("tcp", net.JoinHostPort(relayHost(from, to), port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	echoed := func(c net.Conn) {
+		t.Helper()
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := open(1, 0), open(1, 2)
+	r.hold(true)
+	for _, c := range []net.Conn{first, second} {
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	echoed(second)
+	if out, err := exec.Command("sh", "-c", r.command("mend")).CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	echoed(first)
 }
 
 // brokers returns a folder to run brokers in, and the binary of those to be tested,
@@ -185,6 +274,20 @@ beside | | latency -C 200 -r 2000 -a | received.total+
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "holdfast-bench-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+	out.Reset()
+	list = filepath.Join(dir, "three")
+	err = os.WriteFile(list, []byte(`
+outside | cluster | throughput -C 300 -f persistent -c 50 -p -u outside -h {outside} | received.total+
+failover | cluster own | failover -r 500 --fault-at 0.5 -z 2 -h {others} --declare-uri {node1} --victim-pid {pid1} | figures.confirmed_lost-
+takeover | cluster own | takeover -n 20 --fault-at 0.1 -h {others} --declare-uri {nodes} --victim-pid {pid1} | figures.all_s-
+`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = Main([]string{"-list", list, "-results", "none", "-rounds", "1", "-rest", "0", "-disturbed", "100", "-dir", dir, "holdfast"}, 1, &out)
+	if err != nil || !strings.Contains(out.String(), "| outside | received.total | 300 |") {
+		t.Errorf("%v\n%s", err, out.String())
 	}
 	if err := Main([]string{"echo"}, 2, &out); err == nil {
 		t.Error("one broker is no comparison")

@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,30 +28,82 @@ func findRabbitMQ() (string, error) {
 	return found[len(found)-1], nil
 }
 
-// rabbit is a node with everything of its own: name, ports, data, and the
-// daemon that knows the names of Erlang nodes.
+// rabbit is a node with everything of its own: name, ports, data.
 type rabbit struct {
 	server, dir string
-	port, dist  int
+	name        string
+	port        int
 	env         []string
 	node        *child
-	names       *child // epmd
 }
 
-func startRabbitMQ(_ context.Context, server, dir string) (*instance, error) {
-	ports, err := freePorts(3)
+// startRabbitMQ starts nodes that share a daemon that knows the names of Erlang
+// nodes, of their own.
+func startRabbitMQ(server, dir string, nodes int) (*instance, error) {
+	ports, err := freePorts(2*nodes + 1)
 	if err != nil {
 		return nil, err
 	}
-	for name, text := range map[string]string{"plugins": "[].\n", "env.conf": "", "rabbitmq.conf": "log.file.level = info\n", "advanced.config": "[].\n"} {
-		if err := os.MkdirAll(filepath.Join(dir, "log"), 0o755); err != nil {
+	names, all := ports[2*nodes], []*rabbit{}
+	config := "log.file.level = info\n"
+	if nodes > 1 {
+		config += "cluster_formation.peer_discovery_backend = classic_config\n"
+		for n := range nodes {
+			config += fmt.Sprintf("cluster_formation.classic_config.nodes.%d = %s\n", n+1, rabbitName(ports[2*n]))
+		}
+	}
+	for n := range nodes {
+		r, err := newRabbit(server, dir, filepath.Join(dir, fmt.Sprint("node", n+1)), ports[2*n], ports[2*n+1], names, config)
+		if err != nil {
 			return nil, err
 		}
+		all = append(all, r)
+	}
+	first := all[0]
+	epmd := exec.Command("epmd", "-address", "127.0.0.1", "-port", fmt.Sprint(names))
+	epmd.Env = first.env
+	daemon, err := spawn(epmd)
+	if err != nil {
+		return nil, fmt.Errorf("starting epmd: %w", err)
+	}
+	i := &instance{data: dir, relaunch: first.launch, ctl: first.ctl}
+	i.stop = func() error {
+		for _, r := range all {
+			if r.node != nil {
+				r.node.end(syscall.SIGKILL, 10*time.Second)
+			}
+		}
+		daemon.end(syscall.SIGTERM, 2*time.Second)
+		return nil
+	}
+	for _, r := range all { // the first founds the cluster, the others join
+		if err = r.launch(); err == nil {
+			err = r.ready()
+		}
+		if err != nil {
+			_ = i.stop()
+			return nil, err
+		}
+		i.urls, i.names, i.pids = append(i.urls, "amqp://"+r.addr()), append(i.names, r.name), append(i.pids, r.node.pid())
+	}
+	i.ended = first.node.done
+	return i, nil
+}
+
+func rabbitName(port int) string { return fmt.Sprintf("bench%d@localhost", port) }
+
+// newRabbit prepares a node. home is shared by the nodes of a cluster: the
+// secret that they know each other by lies there.
+func newRabbit(server, home, dir string, port, dist, names int, config string) (*rabbit, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "log"), 0o755); err != nil {
+		return nil, err
+	}
+	for name, text := range map[string]string{"plugins": "[].\n", "env.conf": "", "rabbitmq.conf": config, "advanced.config": "[].\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return nil, err
 		}
 	}
-	r := &rabbit{server: server, dir: dir, port: ports[0], dist: ports[1]}
+	r := &rabbit{server: server, dir: dir, name: rabbitName(port), port: port}
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "RABBITMQ_") && !strings.HasPrefix(v, "HOME=") && !strings.HasPrefix(v, "ERL_") {
@@ -60,34 +111,30 @@ func startRabbitMQ(_ context.Context, server, dir string) (*instance, error) {
 		}
 	}
 	r.env = append(r.env,
-		"HOME="+dir, "ERL_EPMD_ADDRESS=127.0.0.1", fmt.Sprintf("ERL_EPMD_PORT=%d", ports[2]),
-		fmt.Sprintf("RABBITMQ_NODENAME=bench%d@localhost", r.port), "RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
-		fmt.Sprintf("RABBITMQ_NODE_PORT=%d", r.port), fmt.Sprintf("RABBITMQ_DIST_PORT=%d", r.dist),
+		"HOME="+home, "ERL_EPMD_ADDRESS=127.0.0.1", fmt.Sprintf("ERL_EPMD_PORT=%d", names),
+		"RABBITMQ_NODENAME="+r.name, "RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
+		fmt.Sprintf("RABBITMQ_NODE_PORT=%d", port), fmt.Sprintf("RABBITMQ_DIST_PORT=%d", dist),
 		"RABBITMQ_MNESIA_BASE="+at("data"), "RABBITMQ_LOG_BASE="+at("log"), "RABBITMQ_CONFIG_FILE="+at("rabbitmq.conf"),
 		"RABBITMQ_ENABLED_PLUGINS_FILE="+at("plugins"), "RABBITMQ_CONF_ENV_FILE="+at("env.conf"),
 		"RABBITMQ_ADVANCED_CONFIG_FILE="+at("advanced.config"),
 		"RABBITMQ_ALLOW_INPUT=1", // the script becomes the node, so that the pid is the node's
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput -kernel inet_dist_use_interface {127,0,0,1}",
 	)
-	epmd := exec.Command("epmd", "-address", "127.0.0.1", "-port", fmt.Sprint(ports[2]))
-	epmd.Env = r.env
-	if r.names, err = spawn(epmd); err != nil {
-		return nil, fmt.Errorf("starting epmd: %w", err)
-	}
-	if err := r.launch(); err == nil {
-		err = r.ready()
-	}
-	if err != nil {
-		_ = r.stop()
-		return nil, err
-	}
-	return &instance{
-		url: "amqp://" + r.addr(), pids: []int{r.node.pid()}, data: dir, ended: r.node.done,
-		relaunch: r.launch, stop: r.stop,
-	}, nil
+	return r, nil
 }
 
 func (r *rabbit) addr() string { return fmt.Sprintf("127.0.0.1:%d", r.port) }
+
+// ctl runs rabbitmqctl.
+func (r *rabbit) ctl(args ...string) (string, error) {
+	cmd := exec.Command(filepath.Join(filepath.Dir(r.server), "rabbitmqctl"), args...)
+	cmd.Env, cmd.Dir = r.env, r.dir
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("rabbitmqctl %v: %w: %s", args, err, out)
+	}
+	return string(out), nil
+}
 
 func (r *rabbit) launch() error {
 	out, err := os.OpenFile(filepath.Join(r.dir, "out"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -123,12 +170,4 @@ func (r *rabbit) ready() error {
 func (r *rabbit) tail() string {
 	text, _ := os.ReadFile(filepath.Join(r.dir, "out"))
 	return string(text[max(0, len(text)-4096):])
-}
-
-func (r *rabbit) stop() error {
-	if r.node != nil {
-		r.node.end(syscall.SIGKILL, 10*time.Second)
-	}
-	r.names.end(syscall.SIGTERM, 2*time.Second)
-	return nil
 }

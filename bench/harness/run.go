@@ -34,7 +34,7 @@ func (b *bench) run(ctx context.Context, k *Kind, s Scenario, round int) Result 
 		return r
 	}
 	defer os.RemoveAll(dir)
-	i, err := k.start(ctx, dir)
+	i, err := k.start(ctx, dir, s.shape())
 	if err != nil {
 		r.Error = err.Error()
 		return r
@@ -51,7 +51,10 @@ func (b *bench) run(ctx context.Context, k *Kind, s Scenario, round int) Result 
 	if err := b.load(ctx, i, s, &r); err != nil {
 		r.Error = err.Error()
 	}
-	r.Other = max(figure(r.Report, "costs.broker.other_cores"), figure(r.Report, "figures.drain_other_cores"))
+	r.Other = 0
+	for _, path := range []string{"costs.broker.other_cores", "figures.drain_other_cores", "figures.other_cores_after"} {
+		r.Other = max(r.Other, figure(r.Report, path))
+	}
 	r.Client = figure(r.Report, "costs.client_cores")
 	r.Disturbed = r.Other > b.limit
 	return r
@@ -66,10 +69,13 @@ func figure(report map[string]any, path string) float64 {
 func (b *bench) load(ctx context.Context, i *instance, s Scenario, r *Result) error {
 	args := append([]string{"perf"}, s.Args...)
 	args = append(args, b.extra[s.Name]...)
-	for n := range args {
-		args[n] = strings.ReplaceAll(args[n], "{data}", i.data)
+	if err := i.fill(b, args); err != nil {
+		return err
 	}
-	args = append(args, "--json", "-h", i.url)
+	args = append(args, "--json")
+	if !slices.Contains(args, "-h") {
+		args = append(args, "-h", i.urls[0])
+	}
 	if len(i.pids) > 0 {
 		args = append(args, "--broker-pid", join(i.pids))
 	}
@@ -80,7 +86,7 @@ func (b *bench) load(ctx context.Context, i *instance, s Scenario, r *Result) er
 		args = append(args, "--metrics", i.metrics)
 	}
 	if len(s.Beside) > 0 {
-		second := exec.Command(b.perf, slices.Concat([]string{"perf"}, s.Beside, []string{"--quiet", "-h", i.url})...)
+		second := exec.Command(b.perf, slices.Concat([]string{"perf"}, s.Beside, []string{"--quiet", "-h", i.urls[0]})...)
 		var out bytes.Buffer
 		second.Stdout, second.Stderr = &out, &out
 		c, err := spawn(second)
@@ -89,6 +95,9 @@ func (b *bench) load(ctx context.Context, i *instance, s Scenario, r *Result) er
 		}
 		defer func() { c.end(syscall.SIGTERM, 40*time.Second) }()
 		args = append(args, "--beside-pid", strconv.Itoa(c.pid()))
+	}
+	if i.links != nil { // what stands between the nodes is no other work
+		args = append(args, "--beside-pid", strconv.Itoa(os.Getpid()))
 	}
 	if s.Is("kill") {
 		if i.relaunch == nil {

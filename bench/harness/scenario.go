@@ -26,7 +26,7 @@ type Fig struct {
 // Is says whether the scenario has a tag.
 func (s Scenario) Is(tag string) bool { return slices.Contains(s.Tags, tag) }
 
-var knownTags = []string{"long", "disk", "log", "kill", "floor", "own"}
+var knownTags = []string{"long", "disk", "log", "kill", "floor", "own", "cluster", "links"}
 
 // ReadScenarios reads a list.
 func ReadScenarios(r io.Reader) ([]Scenario, error) {
@@ -78,6 +78,14 @@ func readScenario(line string) (Scenario, error) {
 		s.Figs = append(s.Figs, Fig{path, sign == '+'})
 	}
 	return s, nil
+}
+
+// shape is the broker that the scenario wants.
+func (s Scenario) shape() shape {
+	if s.Is("cluster") || s.Is("links") {
+		return shape{nodes: clusterNodes, links: s.Is("links")}
+	}
+	return shape{nodes: 1}
 }
 
 // lookup finds a figure in a report; a dot goes one level down.

@@ -22,16 +22,21 @@ func presetAudit(o *options) {
 // auditFlags are of the scenarios that check every message.
 func (o *options) auditFlags(s *flagSet) {
 	s.count("messages", "N", "messages, over all producers (audit 200k; recovery 300k confirmed ones before the kill)", &o.messages, 1)
-	s.count("x producers", "N", "producers, each with a queue of its own unless queues are named (audit 4, recovery 1)", &o.producers, 1)
-	s.count("y consumers", "N", "consumers (audit 4, recovery 1)", &o.consumers, 1)
-	o.queueFlags(s)
-	s.count("c confirm", "N", "most unconfirmed messages of a producer (audit 500, recovery 1000)", &o.confirm, 1)
-	s.number("r rate", "RATE", "messages a second of each producer (unlimited)", &o.rate)
-	s.count("batch", "N", "most messages in one write (256, and 128 KiB)", &o.batch, 1)
-	s.count("A multi-ack-every", "N", "acknowledge every N messages with one frame (50)", &o.ackEvery, 0)
-	s.count("q qos", "N", "prefetch (200)", &o.prefetch, 0)
+	o.checkedFlags(s)
 	s.count("drop-consumers", "N", "cut the consumers' connections N times on the way (0)", &o.drops, 0)
-	s.seconds("idle", "SECONDS", "time without a delivery after which the rest counts as lost (5)", &o.idle)
+}
+
+// checkedFlags are of all whose messages are numbered.
+func (o *options) checkedFlags(s *flagSet) {
+	s.count("x producers", "N", "producers, each with a queue of its own unless queues are named (audit 4, others 1)", &o.producers, 1)
+	s.count("y consumers", "N", "consumers (audit 4, others 1)", &o.consumers, 1)
+	o.queueFlags(s)
+	s.count("c confirm", "N", "most unconfirmed messages of a producer (audit 500, recovery 1000, failover 200)", &o.confirm, 1)
+	s.number("r rate", "RATE", "messages a second of each producer (unlimited, failover 2000)", &o.rate)
+	s.count("batch", "N", "most messages in one write (256, and 128 KiB)", &o.batch, 1)
+	s.count("A multi-ack-every", "N", "acknowledge every N messages with one frame (50, failover each by itself)", &o.ackEvery, 0)
+	s.count("q qos", "N", "prefetch (200)", &o.prefetch, 0)
+	s.seconds("idle", "SECONDS", "time without a delivery after which the rest counts as lost (audit 5, recovery 15, failover 8)", &o.idle)
 }
 
 // flight is a publish that waits for its confirm.
@@ -59,6 +64,9 @@ type sender struct {
 	given     uint64
 	err       error
 	nacks     uint64
+	lost      int   // connections
+	begun     int64 // when the first message was due; the rate counts from it
+	conn      *conn
 	ended     bool // stop as soon as possible
 }
 
@@ -84,6 +92,9 @@ func (s *sender) run(ctx context.Context) error {
 		if err == nil || !s.reconnect || ctx.Err() != nil {
 			return err
 		}
+		s.mu.Lock()
+		s.lost++
+		s.mu.Unlock()
 		pause(ctx, 20*time.Millisecond)
 	}
 }
@@ -103,7 +114,7 @@ func (s *sender) open(ctx context.Context, try int) (*conn, error) {
 // session publishes on one connection.
 func (s *sender) session(c *conn) error {
 	s.mu.Lock()
-	s.low, s.next, s.inflight, s.err = 1, 1, 0, nil
+	s.low, s.next, s.inflight, s.err, s.conn = 1, 1, 0, nil, c
 	s.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
@@ -132,6 +143,9 @@ func (s *sender) stop(err error, ended bool) {
 	if s.err == nil {
 		s.err = err
 	}
+	if err != nil && s.conn != nil {
+		s.conn.nc.Close() // a write may wait for the broker
+	}
 	s.ended = s.ended || ended
 	s.room.Broadcast()
 	s.mu.Unlock()
@@ -141,9 +155,11 @@ var errDone = errors.New("everything is confirmed")
 
 // publish sends until everything is confirmed (nil) or the session ends.
 func (s *sender) publish(c *conn, r *ring) error {
-	start := now()
+	if s.begun == 0 {
+		s.begun = now()
+	}
 	for {
-		n, err := s.fillRing(r, start)
+		n, err := s.fillRing(r, s.begun)
 		switch {
 		case err == errDone:
 			return nil
@@ -278,12 +294,13 @@ type receiver struct {
 	mu     sync.Mutex
 	now    *consumer
 	failed error
+	lost   int // connections that nobody cut
 }
 
 func (v *receiver) run(ctx context.Context) {
 	f := newFleet(v.e.o)
 	for try := 0; !v.halted.Load() && ctx.Err() == nil; try++ {
-		k, err := f.consumer(ctx, v.number+try, v.queues)
+		k, err := f.consumer(ctx, v.e.o.producers+v.number+try, v.queues)
 		if err == nil {
 			o := make(order, len(v.ledger.accounts))
 			k.observe = func(got []delivery) { v.ledger.deliver(got, o) }
@@ -299,6 +316,9 @@ func (v *receiver) run(ctx context.Context) {
 		v.mu.Lock()
 		if err != nil && v.failed == nil {
 			v.failed = err
+		}
+		if err != nil && !v.halted.Load() {
+			v.lost++
 		}
 		v.mu.Unlock()
 		pause(ctx, 20*time.Millisecond)
@@ -355,7 +375,7 @@ func (e *env) runAudit(ctx context.Context) (*Report, error) {
 	top := o.topology()
 	top.queues = o.auditQueues()
 	if !o.predeclared {
-		if err := top.declare(ctx, o.target(0)); err != nil {
+		if err := top.declare(ctx, o.declarer); err != nil {
 			return nil, err
 		}
 	}
@@ -411,7 +431,7 @@ func (e *env) runAudit(ctx context.Context) (*Report, error) {
 	costs := m.costs(a, b, l.delivered)
 	r.Costs = &costs
 	if !o.predeclared && !o.keep {
-		r.failed(top.remove(context.WithoutCancel(ctx), o.target(0)))
+		r.failed(top.remove(context.WithoutCancel(ctx), o.targets))
 	}
 	return r, nil
 }

@@ -37,7 +37,7 @@ func (e *env) runBacklog(ctx context.Context) (*Report, error) {
 	defer m.stop()
 	top := o.topology()
 	if !o.predeclared {
-		if err := top.declare(ctx, o.target(0)); err != nil {
+		if err := top.declare(ctx, o.declarer); err != nil {
 			return nil, err
 		}
 	}
@@ -57,7 +57,7 @@ func (e *env) runBacklog(ctx context.Context) (*Report, error) {
 	}
 	r.failed(err)
 	if !o.predeclared && !o.keep {
-		r.failed(top.remove(context.WithoutCancel(ctx), o.target(0)))
+		r.failed(top.remove(context.WithoutCancel(ctx), o.targets))
 	}
 	return r, nil
 }

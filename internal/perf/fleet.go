@@ -50,7 +50,7 @@ func (f *fleet) errors() []error {
 // at once.
 func (f *fleet) consume(ctx context.Context, queues []string, n int) error {
 	for i := range n {
-		k, err := f.consumer(ctx, i, share(queues, i, n))
+		k, err := f.consumer(ctx, f.o.producers+i, share(queues, i, n))
 		if err != nil {
 			return fmt.Errorf("consumer %d: %w", i, err)
 		}

@@ -138,6 +138,28 @@ func (l *ledger) one(d delivery, o order) {
 	o[producer] = number + 1
 }
 
+// mark gives the longest times without a confirm and without a delivery, and forgets them; the ones that last now
+// count from their beginning when they end.
+func (l *ledger) mark() (confirm, delivery int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	confirm, delivery = l.confirmGap, l.deliveryGap
+	l.confirmGap, l.deliveryGap = 0, 0
+	return confirm, delivery
+}
+
+// conclude counts the times without a confirm and without a delivery that have not ended yet.
+func (l *ledger) conclude(at int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lastConfirm != 0 {
+		l.confirmGap = max(l.confirmGap, at-l.lastConfirm)
+	}
+	if l.lastDelivery != 0 {
+		l.deliveryGap = max(l.deliveryGap, at-l.lastDelivery)
+	}
+}
+
 // fault is the verdict when a promise was broken.
 const fault = "fault"
 

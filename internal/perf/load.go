@@ -22,7 +22,7 @@ func (e *env) runLoad(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	if !o.predeclared {
-		if err := top.declare(ctx, o.target(0)); err != nil {
+		if err := top.declare(ctx, o.declarer); err != nil {
 			return nil, err
 		}
 	}
@@ -38,7 +38,7 @@ func (e *env) runLoad(ctx context.Context) (*Report, error) {
 	f.close()
 	if err == nil && !o.predeclared && !o.keep {
 		// Not under ctx: what was declared goes also after an interruption.
-		if err := top.remove(context.WithoutCancel(ctx), o.target(0)); err != nil {
+		if err := top.remove(context.WithoutCancel(ctx), o.targets); err != nil {
 			r.failed(err)
 		}
 	}

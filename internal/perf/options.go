@@ -19,6 +19,8 @@ type options struct {
 
 	uris     []string
 	targets  []target
+	declare  []string // URIs of where queues are declared
+	declarer []target // the same; all targets where none is named
 	insecure bool
 	frameMax int
 
@@ -70,6 +72,13 @@ type options struct {
 	idle     time.Duration
 	restart  string
 
+	victims  []int // of failover
+	signal   string
+	strike   string // command instead of a signal
+	mend     string
+	faultAt  time.Duration
+	faultFor time.Duration
+
 	listen string
 	fault  string
 }
@@ -100,7 +109,8 @@ func (s *flagSet) pidList(names, help string, to *[]int) {
 
 // commonFlags are of every scenario that speaks to a broker.
 func (o *options) commonFlags(s *flagSet) {
-	s.list("h uri H uris", "URI,...", "broker, amqp://USER:PASSWORD@HOST:PORT/VHOST or HOST:PORT, guest for a user or password that is missing; connections go round several (amqp://localhost)", &o.uris)
+	s.list("h uri H uris", "URI,...", "broker, amqp://USER:PASSWORD@HOST:PORT/VHOST or HOST:PORT, guest for a user or password that is missing; producers and then consumers go round several (amqp://localhost)", &o.uris)
+	s.list("declare-uri", "URI,...", "brokers on which queues are declared, in turn (as --uri)", &o.declare)
 	s.toggle("insecure", "with amqps, accept any certificate", &o.insecure)
 	s.count("M framemax", "BYTES", "largest frame to ask for (0, what the broker offers)", &o.frameMax, 0)
 	s.text("d id", "NAME", "name of the run, in reports and names of queues (generated)", &o.id)
@@ -163,13 +173,15 @@ func (o *options) consumeFlags(s *flagSet) {
 
 // check completes the options and finds what cannot be.
 func (o *options) check() error {
-	for _, u := range o.uris {
-		t, err := parseTarget(strings.TrimSpace(u))
-		if err != nil {
-			return usagef("--uri: %v", err)
-		}
-		t.insecure, t.frameMax = o.insecure, uint32(o.frameMax)
-		o.targets = append(o.targets, t)
+	var err error
+	if o.targets, err = o.parseTargets(o.uris); err != nil {
+		return usagef("--uri: %v", err)
+	}
+	if o.declarer, err = o.parseTargets(o.declare); err != nil {
+		return usagef("--declare-uri: %v", err)
+	}
+	if len(o.declarer) == 0 {
+		o.declarer = o.targets
 	}
 	if o.frameMax != 0 && o.frameMax < wire.MinFrameMax {
 		return usagef("--framemax must be %d or more", wire.MinFrameMax)
@@ -201,7 +213,7 @@ func (o *options) check() error {
 	if o.interval <= 0 {
 		return usagef("--interval must be more than 0")
 	}
-	_, err := parseTable(o.queueArgs)
+	_, err = parseTable(o.queueArgs)
 	if err == nil {
 		_, err = o.propertySet()
 	}
@@ -217,7 +229,20 @@ func (o *options) flag(name string) bool {
 	return false
 }
 
-// target is the broker for the i-th connection.
+// parseTargets reads a list of URIs.
+func (o *options) parseTargets(uris []string) (all []target, err error) {
+	for _, u := range uris {
+		t, err := parseTarget(strings.TrimSpace(u))
+		if err != nil {
+			return nil, err
+		}
+		t.insecure, t.frameMax = o.insecure, uint32(o.frameMax)
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// target is the broker for the i-th connection: the producers' come first, then the consumers'.
 func (o *options) target(i int) target { return o.targets[i%len(o.targets)] }
 
 // queues are the names of the run's queues.

@@ -32,7 +32,7 @@ func (e *env) runRecovery(ctx context.Context) (*Report, error) {
 	}
 	top := o.topology()
 	top.queues = o.auditQueues()
-	if err := top.declare(ctx, o.target(0)); err != nil {
+	if err := top.declare(ctx, o.declarer); err != nil {
 		return nil, err
 	}
 	r := e.report()
@@ -90,7 +90,7 @@ func (e *env) runRecovery(ctx context.Context) (*Report, error) {
 		wall := float64(l.lastDelivery-draining) / 1e9
 		r.Received = &Rate{l.delivered, round(float64(l.delivered)/wall, 0)}
 	}
-	r.failed(top.remove(context.WithoutCancel(ctx), o.target(0)))
+	r.failed(top.remove(context.WithoutCancel(ctx), o.targets))
 	return r, nil
 }
 

@@ -26,20 +26,30 @@ func (t *topology) keyOf(queue string) string {
 	return queue
 }
 
-// declare makes exchange, queues and bindings.
-func (t *topology) declare(ctx context.Context, to target) error {
-	c, err := dial(ctx, to, 16<<10)
-	if err != nil {
-		return err
+// declare makes exchange, queues and bindings, with several brokers the queues in turn.
+func (t *topology) declare(ctx context.Context, to []target) error {
+	var all []*conn
+	defer func() {
+		for _, c := range all {
+			_ = c.close()
+		}
+	}()
+	for _, a := range to[:min(len(to), max(1, len(t.queues)))] {
+		c, err := dial(ctx, a, 16<<10)
+		if err != nil {
+			return err
+		}
+		all = append(all, c)
 	}
-	defer c.close()
+	c := all[0]
 	if t.exchange != "" {
 		err := c.call(&wire.ExchangeDeclare{Exchange: t.exchange, Type: t.kind, Durable: t.durable}, &wire.ExchangeDeclareOk{})
 		if err != nil {
 			return fmt.Errorf("declaring exchange %s: %w", t.exchange, err)
 		}
 	}
-	for _, q := range t.queues {
+	for i, q := range t.queues {
+		c := all[i%len(all)]
 		if err := c.call(t.queue(q), &wire.QueueDeclareOk{}); err != nil {
 			return fmt.Errorf("declaring queue %s: %w", q, err)
 		}
@@ -58,9 +68,14 @@ func (t *topology) queue(name string) *wire.QueueDeclare {
 	return &wire.QueueDeclare{Queue: name, Durable: t.durable, AutoDelete: t.auto, Arguments: t.args}
 }
 
-// remove deletes what declare made.
-func (t *topology) remove(ctx context.Context, to target) error {
-	c, err := dial(ctx, to, 16<<10)
+// remove deletes what declare made, at the first of the brokers that answers.
+func (t *topology) remove(ctx context.Context, at []target) (err error) {
+	var c *conn
+	for _, to := range at {
+		if c, err = dial(ctx, to, 16<<10); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
