@@ -230,7 +230,7 @@ func (n *Node) openLog(o Options) (err error) {
 		NodeID:  n.identity.number(), Transport: silence{}, Reader: replica.NewReader(n.seglog),
 	}
 	if m := n.mesh; m != nil {
-		groups.Transport = raftTransport{m}
+		groups.Transport, groups.Rest = raftTransport{m}, true // a peer that is silent is told of within a second
 	}
 	n.groups = replica.Open(groups)
 	queues := queuehost.Options{

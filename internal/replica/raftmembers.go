@@ -321,7 +321,7 @@ func (x *raftGroup) status() RaftStatus {
 	x.rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		for i := range st.Members {
 			if m := &st.Members[i]; m.ID == id {
-				m.Match, m.Active = p.Match, p.RecentActive
+				m.Match, m.Active = p.Match, p.RecentActive || x.asleep && !m.Down
 				m.Lag = st.Last - min(st.Last, p.Match)
 				if o := x.sending[id]; o != nil {
 					m.Sent = o.acked
