@@ -17,7 +17,7 @@ type loop struct {
 // loopPath is messages on their way, for one goroutine that lives while there are any.
 type loopPath struct {
 	mu      sync.Mutex
-	scratch []byte
+	scratch []byte // what a message is made in; kept, or each would grow a new one
 	msgs    [][]byte
 	bytes   int
 	refused bool // somebody has to be told when there is room
@@ -85,7 +85,7 @@ func (l *loop) step(p *loopPath) bool {
 	msgs := p.msgs
 	p.msgs = nil
 	if len(msgs) == 0 {
-		p.running, p.scratch = false, nil
+		p.running = false
 		p.mu.Unlock()
 		return false
 	}

@@ -72,7 +72,8 @@ func (n *Node) deliver(in incoming) {
 	if g == nil {
 		n.keepEarly(in)
 	} else if g.raft != nil && g.raft.put(in) {
-		g.Wake()
+		g.Mark()
+		g.Go(true) // the link's reader is the worker for a round, if that sleeps
 	}
 }
 
