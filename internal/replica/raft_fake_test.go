@@ -22,6 +22,8 @@ type memLog struct {
 	keep    map[seglog.GroupID]uint64
 	live    map[seglog.GroupID][]seglog.Range // as SetLive said
 	groups  map[seglog.GroupID]*memGroup
+
+	itemSize int // what an item counts in a transfer; 0: so much that there are three in a part
 }
 
 // memGroup is the items of a group.
@@ -307,11 +309,15 @@ func (l *memLog) KeepTail(g seglog.GroupID, index uint64) { l.keep[g] = index }
 type memPin struct {
 	blocks []seglog.Block
 	closed bool
+	atOnce int
 	t      testing.TB
 }
 
 func (l *memLog) Pin(g seglog.GroupID, ranges []seglog.Range) (Pinned, error) {
-	p := &memPin{t: l.t}
+	p := &memPin{t: l.t, atOnce: 3}
+	if l.itemSize > 0 {
+		p.atOnce = partBytes / l.itemSize
+	}
 	have := l.items(g)
 	for _, r := range ranges {
 		for id := r.First; id <= r.Last; id++ {
@@ -334,7 +340,7 @@ func (p *memPin) Next(int) ([]seglog.Block, error) {
 	if p.closed {
 		p.t.Fatal("items are read that were let go of")
 	}
-	n := min(len(p.blocks), 3)
+	n := min(len(p.blocks), p.atOnce)
 	out := p.blocks[:n]
 	p.blocks = p.blocks[n:]
 	return out, nil
@@ -414,7 +420,7 @@ func (h *ledger) Pack(e *Entry) bool {
 	if len(h.packed) > 0 {
 		h.t.Fatalf("node %d packs with an entry under way", h.node)
 	}
-	n := min(len(h.pending), 3)
+	n := min(len(h.pending), h.judge.atOnce)
 	if n == 0 {
 		return false
 	}
@@ -464,9 +470,9 @@ func (h *ledger) run(index, term uint64, ops []uint64) {
 		h.hash = f.Sum64()
 		h.next++
 	}
-	if h.next-h.first > ledgerKeeps {
+	if h.next-h.first > h.judge.keeps {
 		was := h.first
-		h.first = h.next - ledgerKeeps
+		h.first = h.next - h.judge.keeps
 		if h.log != nil {
 			h.log.Release(h.g.ID(), index, []seglog.Range{{First: was, Last: h.first - 1}})
 		}
@@ -504,8 +510,8 @@ func (h *ledger) Restore(b []byte) error {
 		h.hash = f.Sum64()
 		h.next++
 	}
-	if h.next-h.first > ledgerKeeps {
-		h.first = h.next - ledgerKeeps
+	if h.next-h.first > h.judge.keeps {
+		h.first = h.next - h.judge.keeps
 	}
 	return nil
 }
@@ -566,6 +572,9 @@ type judge struct {
 	last     uint64
 	installs int // states that came from other members
 
+	keeps  uint64 // items a ledger keeps
+	atOnce int    // operations in an entry
+
 	doneIndex uint64                   // of the last entry that was confirmed
 	stays     func(member uint64) bool // who was certainly not removed; or nil
 	promises
@@ -574,7 +583,7 @@ type judge struct {
 }
 
 func newJudge(t testing.TB) *judge {
-	return &judge{t: t, entries: map[uint64]string{}, leaders: map[uint64]int{}, proposed: map[uint64]bool{}, done: map[uint64]bool{}}
+	return &judge{t: t, keeps: ledgerKeeps, atOnce: 3, entries: map[uint64]string{}, leaders: map[uint64]int{}, proposed: map[uint64]bool{}, done: map[uint64]bool{}}
 }
 
 func (j *judge) applied(node int, index, term, hash uint64, ops []uint64) {

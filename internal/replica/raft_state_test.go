@@ -191,3 +191,76 @@ func TestRaftCrashAtTheBeginning(t *testing.T) {
 		c.same()
 	}
 }
+
+// A state of 100,000 items comes over in parts while the leader goes on, and a link that breaks in the middle costs no more
+// than what was on it.
+func TestRaftBringsALargeStateMeanwhile(t *testing.T) {
+	const items = 100_000
+	c := newCluster(t, 66, 3, 3, Options{SnapshotEntries: 4, KeepTail: 64 << 10})
+	c.judge.keeps, c.judge.atOnce = 1<<40, 1000
+	c.settle()
+	l := c.leader()
+	away := c.nodes[l.id%3]
+	away.crash()
+	for range items {
+		c.propose(l)
+	}
+	c.settleFor(3)
+	for _, m := range c.nodes {
+		m.disk.(*memLog).itemSize = 4 << 10 // they count as that, 400 MB in all
+	}
+	away.start()
+	came := func() (n int) {
+		for _, r := range away.disk.(*memLog).records {
+			if r.Kind == seglog.KindItems {
+				for _, b := range r.Blocks {
+					n += len(b.Items)
+				}
+			}
+		}
+		return n
+	}
+	before, rounds, broke := len(c.judge.done), 0, false
+	for ; c.judge.installs == 0; rounds++ {
+		if rounds > 20_000 {
+			t.Fatalf("the state does not come: %d of %d items\n%v", came(), items, c)
+		}
+		if rounds%5 == 0 {
+			c.propose(l)
+		}
+		if rounds%20 == 0 {
+			c.tick()
+		}
+		for _, m := range c.nodes {
+			m.step()
+			m.disk.commit()
+			m.n.ReadStep()
+			for _, other := range c.nodes {
+				for lane := range LaneBulk + 1 {
+					for c.deliver(other.id, m.id, lane) {
+					}
+				}
+			}
+		}
+		if !broke && rounds%100 == 0 && came() > items/2 {
+			broke = true
+			c.breakLink(l.id, away.id)
+			c.breakLink(away.id, l.id)
+			l.n.PeerUp(away.id)
+			away.n.PeerUp(l.id)
+		}
+	}
+	confirmed := len(c.judge.done) - before
+	t.Logf("%d rounds, %d operations confirmed meanwhile", rounds, confirmed)
+	if confirmed < rounds/5-20 {
+		t.Fatalf("%d operations were confirmed in %d rounds", confirmed, rounds)
+	}
+	want(t, "the link broke", broke, true)
+	// What was on the link and what was received and not yet on the disk came again.
+	if n := came(); n < items || n > items+2*partsUnderWay*partBytes/(4<<10)+confirmed {
+		t.Fatalf("%d items came", n)
+	}
+	c.settleFor(20)
+	c.same()
+	want(t, "states", c.judge.installs, 1)
+}
