@@ -44,7 +44,7 @@ func (x *raftGroup) turn(s *Shard, r *round) {
 		return
 	}
 	x.takeInbox(s, r)
-	if g.dropped { // by an answer
+	if g.dropped || g.failed != nil { // by an answer
 		g.Wake()
 		return
 	}
