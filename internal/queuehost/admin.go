@@ -94,10 +94,10 @@ func (h *host) quarantine(err error) {
 	}
 	e := amqperr.QueueUnavailable(h.def.VHost, h.def.Name, err.Error())
 	h.unavailable.Store(e)
-	h.end(e, e)
-	if h.lead != nil {
+	if h.lead != nil { // its sessions go on with another member
 		h.stopLeading(0)
 	}
+	h.end(e, e)
 	settleAll(h.parked, Refused)
 	h.parked = nil
 	h.group.Fail(err)

@@ -1,6 +1,7 @@
 package queuehost
 
 import (
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -332,6 +333,40 @@ func (h *Handle) Group() *replica.Group {
 		return m.group
 	}
 	return nil
+}
+
+// Served yields the handles of all queues that are served by this node, in the order of their ids: those that run here, and
+// the quorum queues that it leads.
+func (r *Registry) Served() iter.Seq[*Handle] {
+	return func(yield func(*Handle) bool) {
+		for _, h := range r.sorted(func(h *host) bool { return h.claimed && (h.lead == nil || h.lead.leads()) }) {
+			handle := &h.handle
+			if h.lead != nil {
+				f := r.far(h.def.ID)
+				if f == nil {
+					continue
+				}
+				handle = &f.handle
+			}
+			if !yield(handle) {
+				return
+			}
+		}
+	}
+}
+
+// Damaged returns the quorum queues whose member here is out of service, because its part of the log is damaged, in
+// order of id. Such a member takes no part in its group any more: it has to be removed, and another one added.
+func (r *Registry) Damaged() (ids []seglog.GroupID) {
+	r.mu.RLock()
+	for id, h := range r.hosts {
+		if h.lead != nil && h.claimed && h.unavailable.Load() != nil {
+			ids = append(ids, id)
+		}
+	}
+	r.mu.RUnlock()
+	slices.Sort(ids)
+	return ids
 }
 
 // Quorum reports whether it is a quorum queue.

@@ -277,7 +277,9 @@ func (r *relay) step() bool {
 	d := it.delivery()
 	switch {
 	case it.failed != nil:
-		r.unreadable(it)
+		if !r.leaveToOthers(it) {
+			r.unreadable(it)
+		}
 		return true
 	case d != nil && d.Load != nil:
 		r.loading = true
@@ -345,6 +347,20 @@ func (r *relay) sendPlain() bool {
 		r.scratch = nil
 	}
 	return sent > 0
+}
+
+// leaveToOthers takes the member that leads a quorum queue out of service if it cannot read what it has to deliver: others
+// have it, and the session goes on with the one that leads next. It reports whether that is so.
+func (r *relay) leaveToOthers(it *outgoingItem) bool {
+	h := r.session.handle.host
+	if h == nil || h.lead == nil || Lost(it.failed) {
+		return false
+	}
+	err := it.failed
+	h.group.Do(func() { h.quarantine(err) })
+	r.ended = true
+	r.dropAll()
+	return true
 }
 
 // unreadable deals with the first in line, which cannot be read.
