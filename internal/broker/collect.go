@@ -58,7 +58,7 @@ func (b *Broker) dropQueues(queues []*catalog.Queue, done func()) {
 			one()
 			continue
 		}
-		b.counters.gone(h.Stats())
+		b.counters.gone(h)
 		b.counters.queuesDeleted.Add(1)
 		b.queues.Drop(id, amqperr.NoQueue(q.VHost, q.Name), one)
 		b.queueMu.Unlock()
@@ -78,7 +78,7 @@ func (b *Broker) dropUnknownOf(handles iter.Seq[*queuehost.Handle]) {
 		b.queueMu.Lock()
 		if h.ID() < firstReplyQueue && b.view().QueueByID(catalog.QueueID(h.ID())) == nil {
 			d := h.Def()
-			b.counters.gone(h.Stats())
+			b.counters.gone(h)
 			b.queues.Drop(h.ID(), amqperr.NoQueue(d.VHost, d.Name), nil)
 		}
 		b.queueMu.Unlock()

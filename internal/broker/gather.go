@@ -2,8 +2,11 @@ package broker
 
 import (
 	"sort"
+	"sync"
+	"time"
 
 	"holdfast/internal/catalog"
+	"holdfast/internal/clock"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
 	"holdfast/internal/wire"
@@ -46,14 +49,44 @@ func (b *Broker) ListQueues(vhost string, skip, limit int) (list []QueueInfo, to
 		return nil, 0, noVHost(vhost)
 	}
 	all := v.Queues(vhost)
-	list = []QueueInfo{}
+	var queues []*catalog.Queue
+	var handles []*queuehost.Handle
 	for q := range all.From(skip) {
-		if limit > 0 && len(list) == limit {
+		if limit > 0 && len(queues) == limit {
 			break
 		}
-		list = append(list, b.queueInfo(v, q, b.queues.Get(seglog.GroupID(q.ID))))
+		queues, handles = append(queues, q), append(handles, b.queues.Get(seglog.GroupID(q.ID)))
+	}
+	b.ask(handles)
+	list = []QueueInfo{}
+	for i, q := range queues {
+		list = append(list, b.queueInfo(v, q, handles[i]))
 	}
 	return list, all.Len(), nil
+}
+
+// askWait is how long a listing waits for queues that are served by other nodes.
+const askWait = time.Second
+
+// ask asks queues that other nodes serve for their counts, and waits for them a moment. A member of a quorum queue that is
+// here knows them by itself.
+func (b *Broker) ask(handles []*queuehost.Handle) {
+	var asked sync.WaitGroup
+	for _, h := range handles {
+		if h == nil || h.Home() == 0 || h.Group() != nil || h.Unavailable() != nil {
+			continue
+		}
+		asked.Add(1)
+		h.Count(func(uint64, uint64, error) { asked.Done() })
+	}
+	answered := make(chan struct{})
+	go func() { asked.Wait(); close(answered) }()
+	late, done := clock.After(b.clock, askWait)
+	defer done()
+	select {
+	case <-answered:
+	case <-late:
+	}
 }
 
 // QueueInfo describes one queue.
@@ -62,6 +95,7 @@ func (b *Broker) QueueInfo(vhost, name string) (QueueInfo, error) {
 	if err != nil {
 		return QueueInfo{}, err
 	}
+	b.ask([]*queuehost.Handle{h})
 	return b.queueInfo(b.view(), q, h), nil
 }
 

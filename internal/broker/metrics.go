@@ -21,7 +21,11 @@ type counters struct {
 }
 
 // gone keeps the counts of a queue that is about to be dropped.
-func (c *counters) gone(s queuehost.Stats) {
+func (c *counters) gone(h *queuehost.Handle) {
+	if h.Quorum() || h.Home() != 0 {
+		return // others count them
+	}
+	s := h.Stats()
 	c.goneDelivered.Add(s.Delivered)
 	c.goneRedelivered.Add(s.Redelivered)
 	c.goneAcked.Add(s.Acked)
@@ -43,7 +47,8 @@ type Totals struct {
 	BlockedReason                            string // what publishers are told while an alarm is on, else ""
 }
 
-// Totals sums up over all queues of the node; it disturbs nobody.
+// Totals sums up over all queues that the node serves; it disturbs nobody. What was delivered by quorum queues is not in the
+// sums: their counts move from node to node with their leaders, and a counter must not fall.
 func (b *Broker) Totals() Totals {
 	c := &b.counters
 	t := Totals{
@@ -58,7 +63,7 @@ func (b *Broker) Totals() Totals {
 	b.mu.Lock()
 	t.Connections, t.BlockedReason = uint64(len(b.conns)), b.blockReason()
 	b.mu.Unlock()
-	for h := range b.queues.All() {
+	for h := range b.queues.Served() {
 		t.Queues++
 		if h.Unavailable() != nil {
 			t.Quarantined++
@@ -71,6 +76,9 @@ func (b *Broker) Totals() Totals {
 		t.BodiesInMemory += s.BodiesInMemory
 		t.BodiesSpilled += s.BodiesSpilled
 		t.WaitingForDisk += s.Unstable
+		if h.Quorum() {
+			continue
+		}
 		t.Delivered += s.Delivered
 		t.Redelivered += s.Redelivered
 		t.Acked += s.Acked

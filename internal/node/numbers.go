@@ -104,7 +104,7 @@ func (n *Node) examine() (blockedBy map[string]uint64, oldest time.Duration, une
 		pending sync.WaitGroup
 	)
 	blockedBy = map[string]uint64{}
-	for h := range n.queues.All() {
+	for h := range n.queues.Served() {
 		s := h.Stats()
 		switch {
 		case h.Unavailable() != nil || s.Ready == 0 && s.Unacked == 0:
@@ -156,7 +156,7 @@ func (n *Node) objects() metrics.Objects {
 	return metrics.Objects{
 		Queues: func(yield func(*metrics.Queue) bool) {
 			var q metrics.Queue
-			for h := range n.queues.All() {
+			for h := range n.queues.Served() {
 				s, def := h.Stats(), h.Def()
 				q = metrics.Queue{
 					VHost: def.VHost, Name: def.Name,

@@ -45,7 +45,7 @@ func (o others) Up(node uint64) bool {
 // openMembers makes what looks after the members of quorum queues.
 func (n *Node) openMembers(propose func(cmd []byte, done func(any, error))) {
 	o := members.Options{
-		Self: n.identity.number(), View: n.catalog.View, Group: n.memberHere, Leader: n.leaderOf, Propose: propose,
+		Self: n.identity.number(), View: n.catalog.View, Group: n.memberHere, Leader: n.leaderOf, Propose: propose, Damaged: n.queues.Damaged,
 		Name: others{n}.Name, Up: others{n}.Up, Clock: n.clock, Logger: n.log.With("room", "members"),
 		Catalog: func() members.Group { return nil },
 		Send:    func(uint64, func([]byte) []byte) bool { return false },

@@ -6,6 +6,10 @@ import (
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"holdfast/internal/mgmt"
+	"holdfast/internal/replica"
+	"holdfast/internal/seglog"
 )
 
 var quorum = amqp.Table{"x-queue-type": "quorum"}
@@ -72,6 +76,15 @@ func TestClusterQuorumQueueEverywhere(t *testing.T) {
 		for i := range chans { // R81, R82
 			send(t, chans[i], name, amqp.Persistent, fmt.Sprint("from", i))
 		}
+		for i, n := range tr.nodes { // R147
+			eventually(t, "the listing is right", func() bool {
+				info, err := n.Broker().QueueInfo("/", name)
+				return err == nil && info.MessagesReady == 3
+			})
+			if list, _, err := n.Broker().ListQueues("/", 0, 0); err != nil || len(list) != k+1 {
+				t.Errorf("node %d lists %d queues, %v", i, len(list), err)
+			}
+		}
 		for i := range chans {
 			d, ok, err := chans[i].Get(name, true)
 			if err != nil || !ok || string(d.Body) != fmt.Sprint("from", i) {
@@ -93,5 +106,136 @@ func TestClusterQuorumQueueEverywhere(t *testing.T) {
 		if _, err := open(t, tr.nodes[i]).QueueDeclarePassive("q1", true, false, false, false, quorum); err == nil {
 			t.Errorf("node %d has the deleted queue", i)
 		}
+	}
+}
+
+// row is a row of quorum_status in short.
+func row(m mgmt.QuorumMember) string {
+	return fmt.Sprint(m.Node, " ", m.State, " ", m.Membership, " ", m.Last, " ", m.Applied)
+}
+
+// abreast waits until a queue has so many members that vote and have the same log.
+func (tr *trio) abreast(t *testing.T, queue string, on, want int) {
+	t.Helper()
+	var last string
+	defer func() {
+		if t.Failed() {
+			t.Log("the members: " + last)
+		}
+	}()
+	eventually(t, "the members are abreast", func() bool {
+		rows, err := tr.nodes[on].members.Status(t.Context(), "/", queue)
+		last = fmt.Sprint(err)
+		for _, r := range rows {
+			last += "; " + row(r)
+		}
+		return err == nil && len(rows) == want && !slices.ContainsFunc(rows, func(r mgmt.QuorumMember) bool {
+			return r.Membership != "voter" || r.Last != rows[0].Last || r.Applied != r.Last
+		})
+	})
+}
+
+// A member whose part of the log is damaged is replaced by another one, which gets everything from the leader.
+func TestClusterQuorumDamagedMemberIsReplaced(t *testing.T) {
+	tr := newTrio(t)
+	tr.start(t, 0, 1, 2)
+	ch := open(t, tr.nodes[0])
+	must(ch.QueueDeclare("q", true, false, false, false, quorum))(t)
+	must(ch.QueueDeclare("other", true, false, false, false, quorum))(t)
+	send(t, ch, "q", amqp.Persistent, "before", "the damaged one", "after")
+	send(t, ch, "other", amqp.Persistent, numbered("m", 20)...)
+	tr.abreast(t, "q", 1, 3)
+	tr.stop(t, 2)
+	tr.places[2].damage(t, "the damaged one")
+	tr.start(t, 2) // an orderly start does not look
+	tr.abreast(t, "q", 0, 3)
+	look := func() {
+		t.Helper()
+		ch := open(t, tr.nodes[2])
+		for _, want := range []string{"before", "the damaged one", "after"} {
+			if d, ok, err := ch.Get("q", false); err != nil || !ok || string(d.Body) != want {
+				t.Fatalf("%v, %v, %q, want %q", err, ok, d.Body, want)
+			}
+		}
+		if err := ch.Close(); err != nil { // they go back
+			t.Fatal(err)
+		}
+	}
+	transfer := func() {
+		t.Helper()
+		if err := tr.nodes[1].members.Transfer(t.Context(), "/", "q", "n3"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	transfer()
+	look() // it finds the damage; the message comes from another one, which takes over
+	eventually(t, "the member is replaced", func() bool {
+		m, is := tr.nodes[0].catalog.View().Queue("/", "q").MemberOn(tr.nodes[2].mesh.self)
+		return is && m.ID != m.Node
+	})
+	tr.abreast(t, "q", 0, 3)
+	// It is as good as any: also after a start, and as the leader.
+	tr.stop(t, 2)
+	tr.start(t, 2)
+	tr.abreast(t, "q", 0, 3)
+	transfer()
+	look()
+	tr.abreast(t, "other", 0, 3)
+}
+
+// A node is stopped and forgotten: it is taken out of its queues, and what it leaves goes on.
+func TestClusterQuorumNodeIsForgotten(t *testing.T) {
+	tr := newTrio(t)
+	tr.start(t, 0, 1, 2)
+	ch := open(t, tr.nodes[2])
+	for _, q := range []string{"a", "b", "c"} {
+		must(ch.QueueDeclare(q, true, false, false, false, quorum))(t)
+		send(t, ch, q, amqp.Persistent, q)
+	}
+	tr.stop(t, 2)
+	eventually(t, "the node is not heard any more", func() bool { return !tr.nodes[0].mesh.isUp(tr.nodes[0].catalog.View().NodeByName("n3").ID) })
+	if err := tr.nodes[0].Forget(t.Context(), "n3"); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{"a", "b", "c"} {
+		tr.abreast(t, q, 1, 2)
+		if got := get(t, open(t, tr.nodes[1]), q); !slices.Equal(got, []string{q}) {
+			t.Errorf("queue %s has %v", q, got)
+		}
+		eventually(t, "the group knows it, too", func() bool {
+			st := make(chan int, 1)
+			id := seglog.GroupID(tr.nodes[0].catalog.View().Queue("/", q).ID)
+			tr.nodes[0].memberHere(id).AskRaftStatus(func(s replica.RaftStatus) { st <- len(s.Members) })
+			return <-st == 2
+		})
+	}
+}
+
+// A member that was removed and comes back on the same node begins anew, and what it holds outlives a start.
+func TestClusterQuorumMemberComesBack(t *testing.T) {
+	tr := newTrio(t)
+	tr.start(t, 0, 1, 2)
+	ch := open(t, tr.nodes[0])
+	must(ch.QueueDeclare("q", true, false, false, false, quorum))(t)
+	send(t, ch, "q", amqp.Persistent, numbered("a", 50)...)
+	ctx := t.Context()
+	for range 2 {
+		if err := tr.nodes[1].members.Delete(ctx, "/", "q", "n3"); err != nil {
+			t.Fatal(err)
+		}
+		if err := tr.nodes[1].members.Add(ctx, "/", "q", "n3"); err != nil {
+			t.Fatal(err)
+		}
+		tr.abreast(t, "q", 2, 3)
+	}
+	tr.stop(t, 2)
+	send(t, ch, "q", amqp.Persistent, numbered("b", 50)...)
+	tr.start(t, 2)
+	tr.abreast(t, "q", 2, 3)
+	if err := tr.nodes[0].members.Transfer(ctx, "/", "q", "n3"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := get(t, open(t, tr.nodes[2]), "q"), append(numbered("a", 50), numbered("b", 50)...); !slices.Equal(got, want) {
+		t.Errorf("it has %v", got)
 	}
 }

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	"holdfast/internal/catalog"
 	"holdfast/internal/seglog"
 )
@@ -47,9 +49,15 @@ func (n *Node) beginsHere(q *catalog.Queue) bool {
 		return true
 	case q.Type == catalog.Quorum:
 		_, member := q.MemberOn(n.mesh.self)
-		return member && n.groups.Group(seglog.GroupID(q.ID)) != nil
+		id := seglog.GroupID(q.ID)
+		return member && (n.groups.Group(id) != nil || n.isHit(id))
 	}
 	return q.Home == n.mesh.self
+}
+
+// isHit reports whether the log may have lost records of a group.
+func (n *Node) isHit(id seglog.GroupID) bool {
+	return slices.ContainsFunc(n.seglog.Quarantined(), func(h seglog.Hit) bool { return h.Group == id || h.Group == 0 })
 }
 
 // isUsed reports whether the catalog has the queue of a group, and it or a member of it is to be on this node.

@@ -28,6 +28,21 @@ type town struct {
 	silent map[uint64]bool // what is sent to them gets lost
 	mute   bool            // the catalog carries out nothing
 	groups map[seglog.GroupID]*group
+	ruined map[uint64]bool // members that are out of service
+}
+
+// damagedOn are the groups whose member on a node is out of service.
+func (c *town) damagedOn(node uint64) (ids []seglog.GroupID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, g := range c.groups {
+		for _, x := range g.members {
+			if x.Node == node && c.ruined[x.ID] {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
 }
 
 // group is a group of members; who leads it decides alone.
@@ -43,14 +58,14 @@ type group struct {
 }
 
 func newTown(t *testing.T, n uint64) *town {
-	c := &town{t: t, catalog: catalog.New(), nodes: map[uint64]*Manager{}, down: map[uint64]bool{}, silent: map[uint64]bool{}, groups: map[seglog.GroupID]*group{}}
+	c := &town{t: t, catalog: catalog.New(), nodes: map[uint64]*Manager{}, down: map[uint64]bool{}, silent: map[uint64]bool{}, groups: map[seglog.GroupID]*group{}, ruined: map[uint64]bool{}}
 	c.must(catalog.Bootstrap(catalog.Defaults{VHost: "/"}))
 	for id := uint64(1); id <= n; id++ {
 		c.must(catalog.AddNode(catalog.Node{ID: id, Name: fmt.Sprint("n", id), Voter: true}))
 		c.must(catalog.NewIncarnation(id))
 		c.nodes[id] = New(Options{
 			Self: id, View: c.catalog.View, Clock: clock.System(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-			Group: func(g seglog.GroupID) Group { return c.member(g, id) }, Leader: c.leaderOf, Catalog: func() Group { return nil },
+			Group: func(g seglog.GroupID) Group { return c.member(g, id) }, Leader: c.leaderOf, Catalog: func() Group { return nil }, Damaged: func() []seglog.GroupID { return c.damagedOn(id) },
 			Propose: c.propose, Name: func(node uint64) string { return fmt.Sprint("n", node) },
 			Up:   func(node uint64) bool { c.mu.Lock(); defer c.mu.Unlock(); return !c.down[node] },
 			Send: func(to uint64, add func([]byte) []byte) bool { return c.send(id, to, add(nil)) },

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdfast/internal/broker"
@@ -31,6 +32,8 @@ type Options struct {
 	View   func() *catalog.View
 	Group  func(seglog.GroupID) Group // nil: no member of it is here
 	Leader func(seglog.GroupID) uint64
+	// Damaged are the queues whose member here is out of service.
+	Damaged func() []seglog.GroupID
 	// Catalog is the catalog's own group, nil on a node that is alone.
 	Catalog func() Group
 	// Propose has the catalog carry out a command; done gets a *catalog.Result.
@@ -58,6 +61,8 @@ type Manager struct {
 	due   map[seglog.GroupID]struct{} // to be looked at by their leader
 	wake  chan struct{}
 	sweep int // how many queues of this node the sweep under way has passed
+
+	mending atomic.Bool // members are being replaced
 
 	balancing sync.Mutex
 }

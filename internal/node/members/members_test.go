@@ -193,6 +193,23 @@ func TestAChangeThatComesTooLate(t *testing.T) {
 	g.want("12", "12")
 }
 
+// A member that is out of service is replaced by another one on its node, unless it is the only one.
+func TestADamagedMemberIsReplaced(t *testing.T) {
+	c := newTown(t, 3)
+	g, single := c.queue("q", 1, 2, 3), c.queue("single", 3)
+	c.mu.Lock()
+	c.ruined[3] = true
+	c.mu.Unlock()
+	m := c.nodes[3]
+	m.mend()
+	m.loop.Wait()
+	g.want("123l", "123")
+	if id := g.members[2].ID; id == 3 {
+		t.Error("the member is the old one")
+	}
+	single.want("3", "3")
+}
+
 // An order finds the leader when it has changed, and when the one that was asked falls silent.
 func TestTheLeaderIsElsewhere(t *testing.T) {
 	c := newTown(t, 4)

@@ -35,6 +35,7 @@ func (m *Manager) tend() {
 		case <-ticker.C():
 			if ticks++; ticks%sweepEvery == 0 {
 				m.sweepOn()
+				m.mend()
 			}
 		}
 		m.round()
@@ -143,4 +144,46 @@ func next(v *catalog.View, q *catalog.Queue, st *replica.RaftStatus) (c *replica
 		}
 	}
 	return nil, ""
+}
+
+// mend replaces members here whose part of the log is damaged: each is removed from its group, and another one takes its
+// place, which is brought up to date. A queue that has no other member is left to an operator.
+func (m *Manager) mend() {
+	ids := m.o.Damaged()
+	if len(ids) == 0 || !m.mending.CompareAndSwap(false, true) {
+		return
+	}
+	m.loop.Go(func() {
+		defer m.mending.Store(false)
+		for _, id := range ids {
+			q := m.o.View().QueueByID(catalog.QueueID(id))
+			if q == nil || len(q.Members) < 2 || m.ctx.Err() != nil {
+				continue
+			}
+			err := m.replace(q)
+			log := m.o.Logger.With("queue", q.Name, "vhost", q.VHost)
+			if err != nil {
+				log.Warn("the damaged member of a quorum queue here is not replaced yet", "error", err)
+				continue
+			}
+			log.Warn("the damaged member of a quorum queue here is replaced: the leader gives the new one the contents")
+		}
+	})
+}
+
+// replace removes the member here and adds another one.
+func (m *Manager) replace(q *catalog.Queue) error {
+	if err := m.remove(m.ctx, q, m.o.Self); err != nil {
+		return err
+	}
+	for {
+		if q = m.o.View().QueueByID(q.ID); q == nil {
+			return nil
+		}
+		err := m.add(m.ctx, q, m.o.Self)
+		if err == nil || m.ctx.Err() != nil {
+			return err
+		}
+		m.o.Logger.Warn("a quorum queue has no new member here yet in place of a damaged one", "queue", q.Name, "vhost", q.VHost, "error", err)
+	}
 }
