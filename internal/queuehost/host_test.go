@@ -10,6 +10,7 @@ import (
 	"holdfast/internal/amqperr"
 	"holdfast/internal/message"
 	"holdfast/internal/queue"
+	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
 )
 
@@ -399,6 +400,26 @@ func TestDetachReturnsCheckouts(t *testing.T) {
 	r.step()
 	want(t, "redelivered", s2.bodies(), []string{"a*", "b*"})
 	want(t, "count", s2.got[0].Count, uint32(1))
+}
+
+// A detach never overtakes an acknowledgement that was handed in before it, however many wait.
+func TestDetachBehindManyAcks(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{transient(7)})
+	h := r.queue(7)
+	c := h.Attach(unlimited(0), &sink{}, func(queue.ConsumerID, error) {})
+	const messages = 3 * replica.MaxEntryCommands
+	for range messages {
+		publish(h, nil, false, "m")
+	}
+	r.step()
+	for id := uint64(1); id <= messages; id += 2 { // no two of them are neighbours
+		h.Settle(c, ids(id, id), queue.Ack)
+	}
+	r.node.Shard(0).Step() // some are left over
+	h.Settle(c, ids(2, 2), queue.Ack)
+	h.Detach(c, nil)
+	r.step()
+	want(t, "ready", h.Stats().Ready, uint64(messages/2-1))
 }
 
 func TestPurge(t *testing.T) {

@@ -120,14 +120,23 @@ func (h *host) packTaken(e *replica.Entry, p *pack, preface int) {
 	p.done, h.taken = h.taken, nil
 }
 
-// packUrgent packs settlements and credit. It reports whether there is room for more.
+// packUrgent packs settlements and credit, all that there are: what was taken from the ordinary
+// line before may not overtake them. It reports whether there is room for more.
 func (h *host) packUrgent(p *pack) bool {
-	if h.urgent == nil {
-		h.urgent, h.nextUrgent = h.handle.in.takeUrgent(), 0
+	for {
+		if h.urgent == nil {
+			h.urgent, h.nextUrgent = h.handle.in.takeUrgent(), 0
+		}
+		if h.urgent == nil {
+			return true
+		}
+		if !h.packUrgentBatch(p) {
+			return false
+		}
 	}
-	if h.urgent == nil {
-		return true
-	}
+}
+
+func (h *host) packUrgentBatch(p *pack) bool {
 	for ; h.nextUrgent < len(h.urgent.ops); h.nextUrgent++ {
 		if len(p.cmds) >= replica.MaxEntryCommands {
 			return false
