@@ -31,6 +31,7 @@
 //   - farwire.go: the messages between the two
 //   - member.go, leader.go: a quorum queue on its worker: the member here, and what it does while it leads
 //   - entry.go, resume.go: the session of this node with a quorum queue, and how it is resumed with another leader
+//   - holdback.go: acknowledgements that can wait for company
 //   - tries.go: the leader's side of that
 //   - watch.go: entries that wait for something, and queues without a leader
 //   - loop.go: the link of this node to itself

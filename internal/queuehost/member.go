@@ -27,6 +27,9 @@ type lead struct {
 	sessions map[uint64]*leadSession // by node; while serving
 	named    uint64                  // sessions named in the entry being packed
 	look     atomic.Bool             // what is known of nodes has changed
+	release  atomic.Bool             // what is held back is to be packed
+	listed   bool                    // in Registry.holders
+	looked   int                     // of the urgent ops: they can wait
 	hit      bool                    // its log was found damaged at the start: it is a member no more, and waits to be dropped
 
 	mu      sync.Mutex

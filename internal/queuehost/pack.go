@@ -72,6 +72,9 @@ func (h *host) Pack(e *replica.Entry) (more bool) {
 		h.taken = h.handle.in.take()
 		h.nextOp, h.nextPub, h.packedOfRun, h.chunksOfBig = 0, 0, 0, 0
 	}
+	if h.lead != nil && h.holdBack() {
+		return false
+	}
 	p := h.lane.newPack()
 	if h.m != nil {
 		p.ready = int64(h.m.Ready())

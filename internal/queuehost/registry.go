@@ -90,14 +90,15 @@ func (o *Options) setDefaults() {
 // every queue of the catalog, which adopts what was replayed; Start of the
 // node. What was replayed and not created is an orphan.
 type Registry struct {
-	o      Options
-	owner  Owner
-	lanes  []*lane
-	pool   *creditPool
-	near   neighbours
-	loads  loads
-	loop   loop
-	health health
+	o       Options
+	owner   Owner
+	lanes   []*lane
+	pool    *creditPool
+	near    neighbours
+	loads   loads
+	loop    loop
+	holders holders
+	health  health
 
 	mu          sync.RWMutex
 	hosts       map[seglog.GroupID]*host

@@ -41,12 +41,14 @@ func (w *watch) take() []*entry {
 	return list
 }
 
-// Tick lets time pass for the entries of quorum queues that wait for something. The node calls it
+// Tick lets time pass for the entries of quorum queues that wait for something, and for queues that hold
+// something back. The node calls it
 // every 50 ms, or a simulator.
 func (r *Registry) Tick() {
 	for _, q := range r.near.watch.take() {
 		q.f.handle.group.Wake()
 	}
+	r.holders.tick()
 }
 
 // Leaderless is a quorum queue that somebody here needs and that has no leader, as far as this
