@@ -25,7 +25,7 @@ type DriverOptions struct {
 	Save func(State) error
 	// Admit adds a node to the catalog of the cluster that this node is in. The text of its error is told to that node.
 	Admit func(ctx context.Context, n Node) error
-	// Resolve finds out what the list stands for now, nil if it is always the same. It may take some seconds.
+	// Resolve finds out what the list stands for at present; nil if it is always the same. It may take some seconds.
 	Resolve func(ctx context.Context) []string
 	Clock   clock.Clock
 	Logger  *slog.Logger
