@@ -25,10 +25,12 @@ type DriverOptions struct {
 	Save func(State) error
 	// Admit adds a node to the catalog of the cluster that this node is in. The text of its error is told to that node.
 	Admit func(ctx context.Context, n Node) error
-	// Resolve finds out what the list stands for at present; nil if it is always the same. It may take some seconds.
+	// Resolve finds out what the list stands for at the moment; nil if it is always the same. It may take some seconds.
 	Resolve func(ctx context.Context) []string
-	Clock   clock.Clock
-	Logger  *slog.Logger
+	// Waits, if not nil, is told why the node is in no cluster yet, each time that changes.
+	Waits  func(why string)
+	Clock  clock.Clock
+	Logger *slog.Logger
 }
 
 // resolveEvery is how often Resolve is called.
@@ -138,6 +140,9 @@ func (d *Driver) step(ctx context.Context, do func(now int64) Output) Output {
 	} else if problem := d.f.Problem(); problem != d.told {
 		if d.told = problem; problem != "" {
 			d.o.Logger.Info("not in a cluster yet", "reason", problem)
+			if d.o.Waits != nil {
+				d.o.Waits(problem)
+			}
 		}
 	}
 	return out

@@ -125,18 +125,30 @@ func (c *clusterCatalog) Restore(blob []byte) error {
 // Propose implements broker.Proposer. What a group of a cluster has applied is on disk.
 func (f *forwarder) Propose(cmd []byte, _ bool, done func(any, error)) { f.put(cmd, done, f.wait) }
 
-func (f *forwarder) put(cmd []byte, done func(any, error), wait int64) {
+// put is Propose with another limit. withdraw takes the command back; it may happen all the same if it was given to a
+// leader.
+func (f *forwarder) put(cmd []byte, done func(any, error), wait int64) (withdraw func()) {
 	f.mu.Lock()
 	if err := f.closed; err != nil {
 		f.mu.Unlock()
 		if done != nil {
 			done(nil, err)
 		}
-		return
+		return func() {}
 	}
 	p := f.add(cmd, done, wait)
 	f.mu.Unlock()
 	f.route(p)
+	return func() { f.withdraw(p) }
+}
+
+// withdraw forgets a command that no leader was given.
+func (f *forwarder) withdraw(p *proposal) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pending[p.seq] == p && p.sent == 0 {
+		delete(f.pending, p.seq)
+	}
 }
 
 // add enters a command. The mutex is held.

@@ -123,6 +123,19 @@ func TestForwardedCommandIsAnsweredWhenAllHaveIt(t *testing.T) {
 	}
 }
 
+// A command that is taken back before there is a leader never happens.
+func TestForwardedCommandIsWithdrawn(t *testing.T) {
+	p := newParliament(t)
+	f := p.nodes[2]
+	f.lead(0)
+	withdraw := f.put([]byte("x"), func(any, error) { t.Error("answered") }, 1<<40)
+	withdraw()
+	f.lead(1)
+	if p.commands() != 0 || len(f.pending) != 0 {
+		t.Errorf("%d commands, %d pending", p.commands(), len(f.pending))
+	}
+}
+
 // What a leader took with it is proposed again, once; what it had committed is not.
 func TestForwardedCommandSurvivesItsLeader(t *testing.T) {
 	for _, committed := range []bool{false, true} {

@@ -115,7 +115,7 @@ func (l *Life) run() error {
 	l.state, l.reason, l.cancel = lifeStarting, "", cancel
 	l.mu.Unlock()
 	o := l.o
-	o.Context = ctx
+	o.Context, o.Waits = ctx, l.waits
 	n, err := Start(o)
 	l.mu.Lock()
 	l.cancel = nil
@@ -136,6 +136,15 @@ func (l *Life) run() error {
 	}
 	go l.watch(n)
 	return nil
+}
+
+// waits takes note of what a start is waiting for.
+func (l *Life) waits(why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == lifeStarting {
+		l.reason = why
+	}
 }
 
 // watch waits for what ends a node from inside.

@@ -46,6 +46,7 @@ type mesh struct {
 	gone map[uint64]catalog.Incarnation // starts that were reported to be over
 
 	detector *cluster.Detector // of the goroutine that watches
+	kept     int               // groups that could not be handed over; whoever stops the node has it
 	busy     atomic.Bool       // duties are being carried out
 	trouble  string            // of the last change of the catalog's group; whoever is busy has it
 }
@@ -136,7 +137,7 @@ func (n *Node) joinMesh(ctx context.Context, by lookup) error {
 	}
 	m.driver = cluster.NewDriver(cluster.DriverOptions{
 		Options: cluster.Options{Self: self, List: list, Found: found, State: m.state, NewID: newClusterID, Rand: lot},
-		Call:    m.call, Save: m.save, Admit: m.admit, Resolve: resolve, Clock: n.clock, Logger: log,
+		Call:    m.call, Save: m.save, Admit: m.admit, Resolve: resolve, Waits: n.waits, Clock: n.clock, Logger: log,
 	})
 	o := peer.Options{
 		Node: peer.NodeID(m.self), Incarnation: id.Starts, Cluster: peer.ClusterID(m.state.Cluster()), Name: self.Name, Addr: self.Addr,
@@ -448,17 +449,29 @@ func (m *mesh) targets() (list []peer.Target, others []uint64) {
 // handOverWait bounds how long a node that stops waits for others to lead.
 const handOverWait = 2 * time.Second
 
-// handOver gives others what this node leads, before it stops to serve: nobody has to wait for an election then.
+// handOverRest is how long it waits for the next one: groups without another member stay.
+const handOverRest = 500 * time.Millisecond
+
+// handOver gives others what this node leads, before it stops to serve: nobody has to wait for an election then. A second
+// time it does so only if it came to lead something meanwhile.
 func (m *mesh) handOver() {
-	if m.n.groups.Leading() == 0 || !m.othersVote() {
+	left := m.n.groups.Leading()
+	if left <= m.kept || !m.othersVote() {
 		return
 	}
 	m.n.groups.HandOver()
 	ticks := m.n.clock.NewTicker(5 * time.Millisecond)
 	defer ticks.Stop()
-	for began := m.n.clock.Mono(); m.n.groups.Leading() > 0 && m.n.clock.Mono()-began < int64(handOverWait); {
+	began := m.n.clock.Mono()
+	last, at := began, began
+	for left > 0 && at-began < int64(handOverWait) && at-last < int64(handOverRest) {
 		<-ticks.C()
+		at = m.n.clock.Mono()
+		if leads := m.n.groups.Leading(); leads < left {
+			left, last = leads, at
+		}
 	}
+	m.kept = left
 }
 
 // leave hands over what this node still leads, and says goodbye.

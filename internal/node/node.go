@@ -47,6 +47,8 @@ type Options struct {
 	LenientHTTP bool
 	// Context, if not nil, ends a start that waits for other nodes.
 	Context context.Context
+	// Waits, if not nil, is told what a start is waiting for. It must not block.
+	Waits func(why string)
 	// Lookup finds the addresses of a host name; nil: the system does.
 	Lookup func(ctx context.Context, host string) ([]string, error)
 	// Memory is how much memory there is; the zero value switches the memory alarm off.
@@ -98,6 +100,7 @@ type Node struct {
 	fatal      atomic.Pointer[error] // why the node must end, once it must
 	failed     chan struct{}         // closed with it
 	removal    removal
+	waits      func(why string)              // or nil
 	ready      atomic.Pointer[broker.Broker] // for goroutines of the log, which may come before there is one
 }
 
@@ -107,7 +110,7 @@ func Start(o Options) (*Node, error) {
 	n := &Node{
 		settings: o.Settings, fs: o.FS, clock: o.Clock, log: o.Logger,
 		version: o.Version, memory: o.Memory, started: o.Clock.Now(),
-		stopping: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan struct{}), removal: removal{is: make(chan struct{})},
+		stopping: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan struct{}), removal: removal{is: make(chan struct{})}, waits: o.Waits,
 	}
 	if limit := o.Memory.Bytes; limit > 0 {
 		n.ballast = newBallast(limit, o.Settings.MemoryLimit(limit), uint64(debug.SetMemoryLimit(-1)))

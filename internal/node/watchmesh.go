@@ -307,7 +307,7 @@ func (n *Node) ask(ctx context.Context, cmd []byte) (*catalog.Result, error) {
 			err    error
 		}
 		answered := make(chan answer, 1)
-		n.mesh.forward.put(cmd, func(result any, err error) { answered <- answer{result, err} }, int64(5*time.Second))
+		withdraw := n.mesh.forward.put(cmd, func(result any, err error) { answered <- answer{result, err} }, int64(5*time.Second))
 		select {
 		case a := <-answered:
 			switch r, _ := a.result.(*catalog.Result); {
@@ -320,8 +320,12 @@ func (n *Node) ask(ctx context.Context, cmd []byte) (*catalog.Result, error) {
 			case !told:
 				told = true
 				n.log.Warn("waiting for the cluster: a majority of the nodes that vote has to be up")
+				if n.waits != nil {
+					n.waits("waiting for a majority of the nodes that vote to be up")
+				}
 			}
 		case <-ctx.Done():
+			withdraw()
 			return nil, context.Cause(ctx)
 		case <-n.failed:
 			return nil, n.Err()

@@ -188,7 +188,10 @@ func TestClusterRefusesAJoinerInClearWords(t *testing.T) {
 		t.Error("the node serves clients")
 	}
 	// It is there for ctl all the same, and can be stopped.
-	double.refuses(69, "starting", "status")
+	until(t, "ctl says why", func() bool {
+		code, text := double.fails("status")
+		return code == 69 && strings.Contains(text, "the node is starting (the cluster refuses this node: ")
+	})
 	double.does("stop_app")
 	double.refuses(64, "start_app", "status")
 	ok(t, double.Stop())

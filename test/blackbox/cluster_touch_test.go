@@ -155,7 +155,12 @@ func TestClusterNodeOnItsOwn(t *testing.T) {
 	if out := c[0].both("list_queues", "name"); !strings.Contains(out, "here") || !strings.Contains(out, "Warning: this may be out of date") {
 		t.Errorf("the listing: %s", out)
 	}
+	// Nobody is removed without a majority; nor when there is one again.
+	c[0].refuses(69, "no majority", "forget_cluster_node", "n2")
 	ok(t, c[1].Start())
+	if disk := c[1].cluster().Disk; len(disk) != 3 {
+		t.Errorf("disk nodes: %v", disk)
+	}
 	until(t, "all is well", func() bool { return must(c[0].Gauges())(t)["holdfast_cluster_catalog_stale"] == 0 })
 	c[0].said("routed by what the whole cluster knows again")
 	confirmed(t, ch, "", "here", "last")
