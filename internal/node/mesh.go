@@ -75,6 +75,8 @@ type stand struct {
 	is      cluster.Condition
 	why     string
 	version string
+	watched int64 // clock.Mono when it was first watched
+	wasUp   bool
 }
 
 // The first byte of a message says which room it is for.

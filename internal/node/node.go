@@ -261,7 +261,7 @@ func (n *Node) openLog(o Options) (err error) {
 		queues.Link = queueLink{m}
 		n.commands = m.addCatalog()
 		b.Commands, b.Self, b.Barrier = m.forward, m.self, m.Barrier
-		b.Fresh, b.Suspect = m.touch.fresh, func(node uint64) bool { return !m.isUp(node) }
+		b.Fresh, b.Suspect = m.touch.fresh, m.isLost
 	} else {
 		n.commands = n.groups.NewSimpleGroup(catalogGroup, n.catalog)
 		b.Commands = commands{n.commands}

@@ -16,8 +16,9 @@ import (
 // Times of a node's touch with the catalog's leader.
 const (
 	// outOfTouch is how long the leader may be silent, by this node's own clock, before what the node knows of the catalog is
-	// in doubt.
-	outOfTouch = 600 * time.Millisecond
+	// in doubt. Others stop waiting for a node 0.8 s after its last heartbeat, or a step of their clock of 0.1 s earlier, and that
+	// heartbeat may be 0.2 s older than the moment from which on the node hears nothing: it has to be in doubt before that.
+	outOfTouch = 450 * time.Millisecond
 	// barrierWait bounds a read barrier.
 	barrierWait = time.Second
 	// tryAgain is how long a node that got no answer goes on with what it knows before it asks again, although the leader
@@ -117,11 +118,15 @@ func (t *touch) answered(over chan struct{}, err error) {
 // doubt says that another node no longer waits for this one, which is behind.
 func (t *touch) doubt() { t.due.Store(true) }
 
-// beat takes note that a node was heard.
+// beat takes note that a node was heard. A heartbeat may be as old as the silence before it: that of a process that stood
+// still has waited for it. So it does not undo the silence.
 func (t *touch) beat(node uint64) {
 	now := t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if now >= t.until.Load() {
+		t.due.Store(true)
+	}
 	t.heard[node] = now
 	t.count()
 }

@@ -40,9 +40,13 @@ func (r *reach) asks() bool {
 
 func (r *reach) pass(d time.Duration) { r.clock += int64(d) }
 
-// A node that has not heard the leader for 0.6 s does one read barrier before it routes; so does one that was late.
+// A node that has not heard the leader for a while does one read barrier before it routes; so does one that was late.
 func TestTouch(t *testing.T) {
 	r := newReach(2, 1, 2, 3)
+	r.beat(2)
+	if !r.asks() {
+		t.Fatal("no barrier before the first message")
+	}
 	r.beat(2)
 	if r.asks() || r.stale() != "" {
 		t.Fatal("the leader was heard just now")
@@ -58,6 +62,11 @@ func TestTouch(t *testing.T) {
 	}
 	if r.asks() {
 		t.Fatal("a second barrier for the same silence")
+	}
+	r.pass(outOfTouch)
+	r.beat(2) // sent long ago
+	if r.stale() == "" || !r.asks() || r.asks() {
+		t.Fatal("a heartbeat after a silence makes up for it")
 	}
 	r.doubt()
 	r.beat(2)
@@ -106,6 +115,7 @@ func TestTouchOfTheLeader(t *testing.T) {
 	}
 	r := newReach(1, 1, 2, 3, 4, 5)
 	r.beat(2)
+	r.fresh()
 	r.pass(outOfTouch / 2)
 	r.beat(3)
 	r.beat(9)

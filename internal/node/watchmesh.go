@@ -87,7 +87,10 @@ func (m *mesh) retarget() {
 		}
 	}
 	for _, id := range others {
-		s := m.stands[id]
+		s, watched := m.stands[id]
+		if !watched || s.watched == 0 {
+			s.watched = m.n.clock.Mono()
+		}
 		s.is, s.why = m.detector.Condition(id)
 		m.stands[id] = s
 	}
@@ -101,7 +104,7 @@ func (m *mesh) follow(changes []cluster.Change) {
 	for _, c := range changes {
 		m.mu.Lock()
 		s := m.stands[c.Node]
-		s.is, s.why = c.Is, c.Why
+		s.is, s.why, s.wasUp = c.Is, c.Why, s.wasUp || c.Is == cluster.Up
 		m.stands[c.Node] = s
 		m.mu.Unlock()
 		log := m.n.log.With("node", m.nameOf(c.Node), "was", c.Was.String())
@@ -139,6 +142,18 @@ func (m *mesh) isUp(node uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.stands[node].is == cluster.Up
+}
+
+// isLost reports whether a node is suspected to be gone; one that could not be reached yet since this node has started is
+// not, for as long as a node that was up would not be.
+func (m *mesh) isLost(node uint64) bool {
+	if node == m.self {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.stands[node]
+	return s.is != cluster.Up && (s.wasUp || m.n.clock.Mono()-s.watched >= int64(cluster.SuspectAfter))
 }
 
 // duties are what the catalog's leader does for the cluster: nodes get into the catalog's group and out of it, and what
