@@ -86,8 +86,8 @@ func TestClusterByName(t *testing.T) {
 		return
 	}
 	for _, n := range tr.nodes {
-		if founders := len(n.mesh.state.Founding.Founders); founders != 3 {
-			t.Errorf("founded by %d", founders)
+		if n.mesh.state.Cluster() != tr.nodes[0].mesh.state.Cluster() { // by two of them and the third joined, or by all
+			t.Error("there are two clusters")
 		}
 	}
 	must(open(t, tr.nodes[0]).QueueDeclare("q", true, false, false, false, nil))(t)
