@@ -23,6 +23,8 @@
 //     what raft sees of the log; raftpayload.go: what entries carry; raftreplay.go: from the log
 //   - raftsend.go, transport.go, raftcodec.go, rafttime.go: messages, and the beats of all groups
 //   - raftelect.go, raftmembers.go, rafttail.go: who leads, who belongs to it, what is kept for whom
+//   - raftread.go, raftrest.go, raftleave.go, raftforce.go: read barriers; groups with nothing to do; members
+//     that were removed; the survivor of a lost majority. raftplant.go: mistakes for tests
 //   - rafttransfer.go, raftgive.go, rafttake.go: the state for a member that is far behind
 //   - simple.go: a ready-made host for small machines
 //   - stats.go: counters

@@ -15,14 +15,14 @@ var mistakes = []struct {
 	seed uint64
 }{
 	{voteNotWritten, "vote not written", 1},
-	{votesForgotten, "votes forgotten", 8},
+	{votesForgotten, "votes forgotten", 9},
 	{answerBeforeSync, "answer before sync", 1},
 	{stagedNotStable, "staged, not stable", 2},
 	{payloadOfOther, "payload of another", 12},
-	{commitAhead, "commit ahead", 3},
+	{commitAhead, "commit ahead", 6},
 	{confEarly, "change of members early", 13},
 	{installWithoutItem, "install without items", 2},
-	{releasedEarly, "released early", 266},
+	{releasedEarly, "released early", 19},
 	{releasedTooMuch, "released too much", 4},
 	{servesEarly, "serves early", 2},
 	{readsUnasked, "reads unasked", 7},

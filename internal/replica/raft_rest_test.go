@@ -137,3 +137,24 @@ func TestRaftRestThatCannotBeSaid(t *testing.T) {
 	c.settleFor(3 * restTicks)
 	want(t, "resting", c.resting(), 3)
 }
+
+// A leader that is forgotten, because its node seemed to be gone, and heard of before anything else happens, is known again.
+func TestRaftForgottenLeaderIsFoundAgain(t *testing.T) {
+	c := newCluster(t, 76, 4, 3, Options{})
+	c.settle()
+	l := c.leader()
+	c.nodes[3].start()
+	want(t, "a learner", c.change(l, AddLearner, 4), nil)
+	m := c.nodes[3]
+	for len(c.wire(l.id, m.id).lanes[LaneControl]) == 0 {
+		c.tick()
+		l.step()
+	}
+	m.n.PeerDown(l.id)
+	m.n.PeerUp(l.id)
+	for c.deliver(l.id, m.id, LaneControl) {
+	}
+	m.step()
+	want(t, "leader", m.h.leader, l.id)
+	want(t, "leader in the status", m.h.g.raft.status().Lead, l.id)
+}

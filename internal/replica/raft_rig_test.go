@@ -328,6 +328,7 @@ func (c *cluster) String() string {
 		if m.up {
 			x := m.h.g.raft
 			s += fmt.Sprintf("[%d: term %d lead %d state %v serving %v log %d..%d commit %d applied %d]\n", m.id, x.term, x.lead, x.state, x.serving, x.store.first, x.store.last(), x.store.commit, x.store.applied)
+			s += fmt.Sprintf("    asleep %v calm %d staged %v keeping %v outside %v appends %d campaign %d store commit %d\n", x.asleep, x.calm, x.staged, x.keeping, x.outside, len(x.appends), x.campaign, x.store.commit)
 			for _, p := range x.status().Members {
 				s += fmt.Sprintf("    %+v\n", p)
 			}

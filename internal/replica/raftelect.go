@@ -184,6 +184,16 @@ func (x *raftGroup) tick(n int, now int64) {
 	}
 }
 
+// foundAgain takes note of a leader that was forgotten and heard of again before raft had anything to say: then it
+// does not say that either.
+func (x *raftGroup) foundAgain() {
+	if x.lead == 0 {
+		if x.lead = x.rn.BasicStatus().Lead; x.lead != 0 {
+			x.checkRole()
+		}
+	}
+}
+
 func (x *raftGroup) leaderNode() uint64 {
 	if x.lead == 0 {
 		return 0

@@ -68,6 +68,7 @@ func (x *raftGroup) turn(s *Shard, r *round) {
 			clear(x.payloads)
 		}
 		x.afterTransfer()
+		x.foundAgain()
 		x.freeReads()
 		if !x.proposeChange() && !x.packNext(s, r) && !x.tellDismissed() && !x.askReads() {
 			break
