@@ -107,10 +107,10 @@ func (x *raftGroup) tellDismissed() bool {
 // changed notes that the members are others, or that this one begins to serve: the next entry settles who they are.
 func (x *raftGroup) changed() { x.settled, x.settling = x.store.last()+1, false }
 
-// toldGone takes the news that this member can go. Who follows another leader does not believe it: there may be two
-// groups of the same name, after one was forced.
+// toldGone takes the news that this member can go. Who follows another leader, and has not applied its removal, does not
+// believe it: there may be two groups of the same name, after one was forced.
 func (x *raftGroup) toldGone(m *transferMsg) {
-	if m.term < x.term || m.index < x.store.applied || x.lead != 0 && x.lead != m.from || x.state == raft.StateLeader {
+	if m.term < x.term || m.index < x.store.applied || !x.outside && x.lead != 0 && x.lead != m.from || x.state == raft.StateLeader {
 		return
 	}
 	x.leave()
