@@ -7,7 +7,7 @@ BENCH ?=
 TAIL ?=
 PEER ?= rabbitmq
 
-.PHONY: help build vet test race interop crash crash-short space recovery churn bench bench-compare bench-table bench-micro bench-rabbitmq tail power generate clean
+.PHONY: help build vet test race interop crash crash-short space recovery churn bench bench-compare bench-table bench-cluster bench-micro bench-rabbitmq tail power generate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -53,6 +53,9 @@ bench-compare: ## this tree beside a PEER: rabbitmq (the default), echo, holdfas
 
 bench-table: ## every target of bench/targets.txt, RabbitMQ beside this tree, about 35 minutes; again: what is missing
 	$(GO) run ./bench/campaign $(BENCH)
+
+bench-cluster: ## three nodes: every target of bench/targets-cluster.txt, RabbitMQ's three beside them
+	$(GO) run ./bench/campaign -list bench/scenarios-cluster.txt -targets bench/targets-cluster.txt -name campaign-cluster $(BENCH)
 
 bench-micro: ## what one message costs in each room, by Go benchmarks
 	$(GO) run ./bench/micro $(BENCH)

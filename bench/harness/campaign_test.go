@@ -15,6 +15,11 @@ import (
 // Every target of the list that is delivered names a scenario, and a figure
 // that this scenario compares.
 func TestTheTargets(t *testing.T) {
+	t.Run("one node", func(t *testing.T) { theTargets(t, "scenarios.txt", "targets.txt", 30) })
+	t.Run("cluster", func(t *testing.T) { theTargets(t, "scenarios-cluster.txt", "targets-cluster.txt", 20) })
+}
+
+func theTargets(t *testing.T, list, what string, least int) {
 	open := func(name string) *os.File {
 		file, err := os.Open(filepath.Join(rig.Root(), "bench", name))
 		if err != nil {
@@ -23,12 +28,12 @@ func TestTheTargets(t *testing.T) {
 		t.Cleanup(func() { file.Close() })
 		return file
 	}
-	scenarios, err := ReadScenarios(open("scenarios.txt"))
+	scenarios, err := ReadScenarios(open(list))
 	if err != nil {
 		t.Fatal(err)
 	}
-	targets, err := ReadTargets(open("targets.txt"))
-	if err != nil || len(targets) < 30 {
+	targets, err := ReadTargets(open(what))
+	if err != nil || len(targets) < least {
 		t.Fatalf("%d targets, %v", len(targets), err)
 	}
 	figs := map[string]map[string]Fig{}
