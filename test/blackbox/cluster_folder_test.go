@@ -93,11 +93,11 @@ func TestClusterNodeIsGone(t *testing.T) {
 	must(ch.QueueDeclare("transient", false, false, false, false, nil))(t)
 	must(ch.QueueDeclare("exclusive", false, false, true, false, nil))(t)
 	ok(t, c[2].Kill())
-	time.Sleep(20 * time.Second)
+	until(t, "n3 is not up", func() bool { return len(c[0].cluster().Running) == 2 })
 	if names := c[0].queues(); !slices.Equal(names, []string{"durable", "exclusive", "transient"}) {
-		t.Errorf("after less than 30 s: %v", names)
+		t.Errorf("before it is gone: %v", names)
 	}
-	until(t, "what died is gone", func() bool { return slices.Equal(c[0].queues(), []string{"durable"}) })
+	untilIn(t, 2*time.Minute, "what died is gone", func() bool { return slices.Equal(c[0].queues(), []string{"durable"}) })
 	c[0].said("a node is gone")
 	must(c[1].open().QueueDeclare("transient", true, false, false, false, nil))(t)
 	ok(t, c[2].Start())

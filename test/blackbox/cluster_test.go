@@ -89,7 +89,13 @@ func (n *node) cluster() (c clusterView) {
 // until waits until a condition holds.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+	untilIn(t, 30*time.Second, what, holds)
+}
+
+// untilIn is until with another bound.
+func untilIn(t *testing.T, bound time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(bound); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not in time: %s", what)
 		}
