@@ -42,6 +42,7 @@ type Options struct {
 	LaneBytes  [Lanes]int    // what may wait to be sent (4 MiB, 16 MiB, 4 MiB)
 	MaxMessage int           // bytes (4 MiB); at most 1 GiB
 	Stall      time.Duration // a write without progress for so long breaks the link (1.5 s)
+	Silence    time.Duration // without a heartbeat for so long the link is given up, also if nothing is wrong with it (10 s)
 	Greet      time.Duration // for dialling, and once more for the greeting (2 s)
 	BackoffMin time.Duration // before the link is tried again (20 ms)
 	BackoffMax time.Duration // the longest of these waits (1 s)
@@ -70,6 +71,7 @@ func (o *Options) setDefaults() {
 	}
 	set(&o.BeatEvery, 200*time.Millisecond)
 	set(&o.Stall, 1500*time.Millisecond)
+	set(&o.Silence, 10*time.Second)
 	set(&o.Greet, 2*time.Second)
 	set(&o.BackoffMin, 20*time.Millisecond)
 	set(&o.BackoffMax, time.Second)

@@ -60,6 +60,16 @@ func (s *silence) grow(by stroke, limit int64) bool {
 	return true
 }
 
+// over returns true if a node that is suspect has not been heard for so long; it takes as long again, less the limit
+// of suspicion, until it does once more.
+func (s *silence) over(most, limit int64) bool {
+	if !s.suspect || s.ns < most {
+		return false
+	}
+	s.ns = limit
+	return true
+}
+
 // heard returns true if the node was suspect until now.
 func (s *silence) heard() bool {
 	was := s.suspect

@@ -334,7 +334,14 @@ func (g *target) listen(by stroke, limit int64) {
 	g.pulseMu.Lock()
 	defer g.pulseMu.Unlock()
 	id := g.who()
-	if id == 0 || g.isGone() || !g.quiet.grow(by, limit) {
+	if id == 0 || g.isGone() {
+		return
+	}
+	suspect := g.quiet.grow(by, limit)
+	if k := g.up.Load(); k != nil && g.quiet.over(int64(g.o.Silence), limit) {
+		k.fail(fmt.Errorf("it was not heard for %v", g.o.Silence))
+	}
+	if !suspect {
 		return
 	}
 	g.t.complaints.say(slog.LevelWarn, time.Second, fmt.Sprint("suspect", id), "a node has not been heard for a while",

@@ -270,6 +270,29 @@ func TestSuspectAndTrust(t *testing.T) {
 	}
 }
 
+// Whatever waits for an answer over a link is let go when the other side says nothing for long, as a process that
+// stands still does: its system takes every byte.
+func TestALinkToASilentNodeIsGivenUp(t *testing.T) {
+	b := newBoard()
+	x, y := startTCP(t, b, 1, nil), startTCP(t, b, 2, nil)
+	connect(t, x, y)
+	for range 99 {
+		x.steps(100 * time.Millisecond)
+	}
+	if !x.Peers()[2] {
+		t.Fatal("given up too early")
+	}
+	x.steps(100 * time.Millisecond)
+	x.awaitDown(t, 1, y)
+	x.awaitUp(t, 2, y) // it is tried again, and gets its time
+	for range 50 {
+		x.steps(100 * time.Millisecond)
+	}
+	if !x.Peers()[2] {
+		t.Error("the new link got no time to be heard")
+	}
+}
+
 func TestProbeAndCall(t *testing.T) {
 	b := newBoard()
 	x := startTCP(t, b, 1, func(o *Options) { o.Cluster = ClusterID{1} })
