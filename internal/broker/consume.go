@@ -205,6 +205,9 @@ func (c *Conn) attach(r Consume, q *catalog.Queue, h *queuehost.Handle, replies 
 		Credit: r.Credit, Wake: r.Wake,
 		Connection: c.ID(), Channel: r.Channel, Arguments: r.Arguments,
 	}
+	if spec.Prefetch == 0 && !spec.NoAck && h.Quorum() {
+		spec.Prefetch = quorumPrefetch
+	}
 	_, err := await(c.b, func(done func(struct{}, error)) {
 		h.Attach(spec, &consumer{r.Consumer, s}, func(id queue.ConsumerID, err error) {
 			s.id = id

@@ -13,6 +13,10 @@ import (
 // groupSize is how many copies a quorum queue has whose declare does not say.
 const groupSize = 3
 
+// quorumPrefetch is how many unacked messages a consumer of a quorum queue may hold that set no limit, as with RabbitMQ: all
+// members keep each of them in memory.
+const quorumPrefetch = 2000
+
 // place says where a new queue shall live, by the view as it is now: the members of a quorum queue, and the home of another
 // one, if that is not this node.
 func (b *Broker) place(d catalog.QueueDecl) catalog.QueueDecl {
