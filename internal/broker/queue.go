@@ -110,12 +110,12 @@ func (b *Broker) Changed(r *catalog.Result, awaited bool) {
 	switch q := r.Queue; {
 	case q == nil:
 	case q.Type == catalog.Quorum:
-		b.follow(q)
+		b.follow(q.ID)
 	case r.Created && b.isHere(q):
 		b.make(q)
 	}
 	for _, lost := range r.Removed.Members {
-		b.follow(lost.Queue)
+		b.follow(lost.Queue.ID)
 	}
 	if len(r.Removed.Queues) > 0 && !awaited {
 		go b.dropQueues(r.Removed.Queues, func() {})
@@ -138,8 +138,8 @@ func (b *Broker) Sync() {
 	}
 	for _, handles := range []iter.Seq[*queuehost.Handle]{b.queues.All(), b.queues.Far()} {
 		for h := range handles {
-			if q := v.QueueByID(catalog.QueueID(h.ID())); q != nil && h.Quorum() {
-				b.follow(q)
+			if h.Quorum() {
+				b.follow(catalog.QueueID(h.ID()))
 			}
 		}
 	}

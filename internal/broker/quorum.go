@@ -102,12 +102,18 @@ func (b *Broker) Open(q *catalog.Queue) (err error) {
 	return err
 }
 
-// follow brings a quorum queue here to the members that the catalog has for it.
-func (b *Broker) follow(q *catalog.Queue) {
-	if b.queues.Get(seglog.GroupID(q.ID)) != nil {
-		b.queues.SetMembers(seglog.GroupID(q.ID), membersOf(q))
-	} else if b.isHere(q) {
-		b.make(q)
+// follow brings a quorum queue here to the members that the catalog has for it now.
+func (b *Broker) follow(id catalog.QueueID) {
+	if b.queues.Get(seglog.GroupID(id)) == nil {
+		if q := b.view().QueueByID(id); q != nil && b.isHere(q) {
+			b.make(q)
+		}
+		return
+	}
+	b.queueMu.Lock() // a queue that the view has lost is about to be dropped
+	defer b.queueMu.Unlock()
+	if q := b.view().QueueByID(id); q != nil {
+		b.queues.SetMembers(seglog.GroupID(id), membersOf(q))
 	}
 }
 

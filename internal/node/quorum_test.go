@@ -239,3 +239,51 @@ func TestClusterQuorumMemberComesBack(t *testing.T) {
 		t.Errorf("it has %v", got)
 	}
 }
+
+// What happens to queues while a node is away, it follows when it is back: a member that was removed is gone, with its part
+// of the log; so is a queue that was deleted; one that was declared gets its member.
+func TestClusterQuorumChangesWhileAway(t *testing.T) {
+	tr := newTrio(t)
+	tr.start(t, 0, 1, 2)
+	ch := open(t, tr.nodes[0])
+	for _, q := range []string{"removed", "deleted", "kept"} {
+		must(ch.QueueDeclare(q, true, false, false, false, quorum))(t)
+		send(t, ch, q, amqp.Persistent, numbered(q, 20)...)
+		tr.abreast(t, q, 0, 3)
+	}
+	v := tr.nodes[0].catalog.View()
+	gone := []seglog.GroupID{seglog.GroupID(v.Queue("/", "removed").ID), seglog.GroupID(v.Queue("/", "deleted").ID)}
+	tr.stop(t, 2)
+	if err := tr.nodes[1].members.Delete(t.Context(), "/", "removed", "n3"); err != nil {
+		t.Fatal(err)
+	}
+	must(ch.QueueDelete("deleted", false, false, false))(t)
+	send(t, ch, "kept", amqp.Persistent, numbered("more", 20)...)
+	must(ch.QueueDeclare("new", true, false, false, false, amqp.Table{"x-queue-type": "quorum", "x-quorum-initial-group-size": 3}))(t)
+	send(t, ch, "new", amqp.Persistent, "new")
+	tr.start(t, 2)
+	for _, q := range []string{"kept", "new"} {
+		tr.abreast(t, q, 2, 3)
+	}
+	tr.abreast(t, "removed", 2, 2)
+	n := tr.nodes[2]
+	for _, id := range gone {
+		eventually(t, "its group is gone", func() bool { return n.groups.Group(id) == nil })
+	}
+	if got := n.queues.Orphans(); len(got) > 0 {
+		t.Errorf("orphans: %v", got)
+	}
+	at := open(t, n)
+	if got, want := get(t, at, "removed"), numbered("removed", 20); !slices.Equal(got, want) {
+		t.Errorf("through the node that has no member any more: %v", got)
+	}
+	if _, err := open(t, n).QueueDeclarePassive("deleted", true, false, false, false, quorum); err == nil {
+		t.Error("the deleted queue is there")
+	}
+	tr.stop(t, 2)
+	tr.start(t, 2)
+	if got := tr.nodes[2].queues.Orphans(); len(got) > 0 {
+		t.Errorf("orphans after another start: %v", got)
+	}
+	tr.abreast(t, "kept", 2, 3)
+}
