@@ -32,6 +32,7 @@
 //   - member.go, leader.go: a quorum queue on its worker: the member here, and what it does while it leads
 //   - entry.go, resume.go: the session of this node with a quorum queue, and how it is resumed with another leader
 //   - holdback.go: acknowledgements that can wait for company
+//   - membership.go: which members run here
 //   - tries.go: the leader's side of that
 //   - watch.go: entries that wait for something, and queues without a leader
 //   - loop.go: the link of this node to itself

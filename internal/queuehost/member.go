@@ -30,7 +30,9 @@ type lead struct {
 	release  atomic.Bool             // what is held back is to be packed
 	listed   bool                    // in Registry.holders
 	looked   int                     // of the urgent ops: they can wait
-	hit      bool                    // its log was found damaged at the start: it is a member no more, and waits to be dropped
+	// Guarded by the registry's mutex: nobody in the group needs it any more; the catalog has no such member.
+	removed, unwanted bool
+	hit               bool // its log was found damaged at the start: it is a member no more, and waits to be dropped
 
 	mu      sync.Mutex
 	open    bool       // serving, and everything is in place for it
@@ -251,83 +253,6 @@ func (h *host) appliedOwn(index uint64) {
 		h.bodies.stable(h.lane, h.unstable.front().Numbers)
 		h.unstable.pop()
 	}
-}
-
-// CreateQuorum makes a quorum queue reachable here, whose members are on the nodes
-// given. If one of them is this node, its member runs here: the one that was replayed,
-// or a new one of a group that begins.
-func (r *Registry) CreateQuorum(def QueueDef, members []replica.Member) (*Handle, error) {
-	r.loop.start()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.far(def.ID) != nil {
-		return nil, errExists(def.ID)
-	}
-	h := r.hosts[def.ID]
-	here := slices.ContainsFunc(members, func(m replica.Member) bool { return m.Node == r.self() })
-	switch {
-	case h != nil && (h.claimed || h.lead == nil):
-		return nil, errExists(def.ID)
-	case h != nil:
-		if _, err := r.adopt(h, def); err != nil {
-			return nil, err
-		}
-	case here:
-		h = r.newMember(def)
-		if reason, hit := r.hit(def); hit { // it must not vote
-			h.outOfService(reason)
-			h.lead.hit = true
-			h.setGroup(r.o.Node.NewGroup(def.ID, h, true))
-			break
-		}
-		h.setGroup(r.o.Node.NewRaftGroup(def.ID, h, members))
-	}
-	return r.newEntry(def, members), nil
-}
-
-// newMember returns the host of a member whose group is added by the caller. The
-// registry's mutex is held.
-func (r *Registry) newMember(def QueueDef) *host {
-	h := r.newHost(def)
-	h.lead = &lead{host: h}
-	h.logged, h.items, h.claimed = true, true, true
-	r.hosts[def.ID] = h
-	return h
-}
-
-// SetMembers says which members a quorum queue has now. One that is new here begins
-// empty and is brought up to date by the leader; one that is here no more gives its data up.
-func (r *Registry) SetMembers(id seglog.GroupID, members []replica.Member) {
-	f := r.far(id)
-	if f == nil || f.entry == nil {
-		return
-	}
-	f.entry.setMembers(members)
-	r.mu.Lock()
-	h := r.hosts[id]
-	i := slices.IndexFunc(members, func(m replica.Member) bool { return m.Node == r.self() })
-	switch {
-	case h == nil && i >= 0:
-		h = r.newMember(f.def)
-		h.setGroup(r.o.Node.JoinRaftGroup(id, h, members[i].ID))
-		r.mu.Unlock()
-	case h != nil && i < 0:
-		delete(r.hosts, id)
-		delete(r.quarantined, id)
-		r.mu.Unlock()
-		h.endMember(&call{reason: errQueueAbsent})
-	default:
-		r.mu.Unlock()
-	}
-}
-
-// endMember ends a member here; the queue may go on elsewhere.
-func (h *host) endMember(c *call) {
-	if h.lead.hit {
-		h.handle.put(op{kind: opDrop, call: c})
-		return
-	}
-	h.group.Do(func() { h.dropQueue(c) })
 }
 
 // Group returns the member of a quorum queue that runs here, or nil; one whose log was found damaged runs no more.

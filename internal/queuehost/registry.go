@@ -103,6 +103,7 @@ type Registry struct {
 	mu          sync.RWMutex
 	hosts       map[seglog.GroupID]*host
 	quarantined map[seglog.GroupID]string // reasons; groups the log did not replay
+	ending      map[seglog.GroupID]int    // members of quorum queues that have yet to end
 }
 
 // New returns an empty registry.
@@ -114,6 +115,7 @@ func New(o Options) *Registry {
 		near: neighbours{homes: map[uint64]*home{}, guests: map[uint64]*guest{}, fars: map[seglog.GroupID]*far{}},
 	}
 	r.loads.reg, r.loop.reg = r, r
+	r.ending = map[seglog.GroupID]int{}
 	r.health.nodes = map[uint64]nodeHealth{}
 	n := int64(o.Node.Shards())
 	for range n {
@@ -194,6 +196,9 @@ func (r *Registry) adopt(h *host, def QueueDef) (*Handle, error) {
 	if h.claimed = true; h.expected { // its worker may be at work, which reads nothing of this before the handle is used
 		h.def.VHost, h.def.Name, h.def.Args = def.VHost, def.Name, def.Args
 		h.def.Exclusive, h.def.AutoDelete = def.Exclusive, def.AutoDelete
+		if h.group == nil { // before the start
+			h.setGroup(g)
+		}
 		return &h.handle, nil
 	}
 	h.setGroup(g)
@@ -293,7 +298,10 @@ func (r *Registry) Drop(id seglog.GroupID, reason error, done func()) {
 	r.near.mu.Unlock()
 	switch {
 	case h != nil && h.lead != nil:
-		h.endMember(&call{reason: errQueueDeleted})
+		r.mu.Lock()
+		r.ending[id]++
+		r.mu.Unlock()
+		r.endMember(h)
 	case h != nil:
 		h.handle.put(op{kind: opDrop, call: &call{reason: reason, done: done}})
 		return

@@ -201,6 +201,9 @@ func (x *raftGroup) put(in incoming) bool {
 // caller's goroutine if the group has ended.
 func (g *Group) Do(fn func()) { g.raft.ask(fn) }
 
+// Member is the number that the member of a raft group here has; for a group that was replayed or added.
+func (g *Group) Member() uint64 { return g.raft.self }
+
 // ask has fn run on the worker, or here when there is none any more: then rn is nil.
 func (x *raftGroup) ask(fn func()) { x.putAsk(fn, true) }
 

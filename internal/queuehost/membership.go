@@ -1,0 +1,156 @@
+package queuehost
+
+import (
+	"slices"
+
+	"holdfast/internal/seglog"
+)
+
+// CreateQuorum makes a quorum queue reachable here, whose members are on the nodes
+// given. If one of them is this node, its member runs here: the one that was replayed,
+// or a new one of a group that begins.
+func (r *Registry) CreateQuorum(def QueueDef, members []Member) (*Handle, error) {
+	r.loop.start()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.far(def.ID) != nil {
+		return nil, errExists(def.ID)
+	}
+	h := r.hosts[def.ID]
+	_, here := r.memberHere(members)
+	switch {
+	case h != nil && (h.claimed || h.lead == nil):
+		return nil, errExists(def.ID)
+	case h != nil:
+		if _, err := r.adopt(h, def); err != nil {
+			return nil, err
+		}
+		h.lead.unwanted = !here
+	case here:
+		h = r.newMember(def)
+		if reason, hit := r.hit(def); hit { // it must not vote
+			h.outOfService(reason)
+			h.lead.hit = true
+			h.setGroup(r.o.Node.NewGroup(def.ID, h, true))
+			break
+		}
+		h.setGroup(r.o.Node.NewRaftGroup(def.ID, h, members))
+	}
+	return r.newEntry(def, members), nil
+}
+
+// memberHere is the member that is to be on this node.
+func (r *Registry) memberHere(members []Member) (Member, bool) {
+	i := slices.IndexFunc(members, func(m Member) bool { return m.Node == r.self() })
+	if i < 0 {
+		return Member{}, false
+	}
+	return members[i], true
+}
+
+// newMember returns the host of a member whose group is added by the caller. The
+// registry's mutex is held.
+func (r *Registry) newMember(def QueueDef) *host {
+	h := r.newHost(def)
+	h.lead = &lead{host: h}
+	h.logged, h.items, h.claimed = true, true, true
+	r.hosts[def.ID] = h
+	return h
+}
+
+// SetMembers says which members a quorum queue has now. One that is new here begins
+// empty and is brought up to date by the leader. One that is here no more gives its data
+// up, but not before the group says that nobody needs its vote any more; one that cannot vote,
+// or has another in its place on this node, at once: the group has gone on without it.
+func (r *Registry) SetMembers(id seglog.GroupID, members []Member) {
+	f := r.far(id)
+	if f == nil || f.entry == nil {
+		return
+	}
+	f.entry.setMembers(members)
+	r.mu.Lock()
+	h := r.hosts[id]
+	m, here := r.memberHere(members)
+	end := false
+	switch {
+	case h == nil && here:
+		r.join(f, m)
+	case h == nil || h.lead == nil:
+	case !here:
+		h.lead.unwanted = true
+		end = h.lead.removed || h.unavailable.Load() != nil
+	default:
+		h.lead.unwanted = false
+		end = !h.lead.hit && h.group.Member() != m.ID
+	}
+	if end {
+		r.forgetMember(h)
+	}
+	r.mu.Unlock()
+	if end {
+		r.endMember(h)
+	}
+}
+
+// join begins an empty member, unless one before it has yet to end. The mutex is held.
+func (r *Registry) join(f *far, m Member) {
+	if r.ending[f.def.ID] == 0 {
+		h := r.newMember(f.def)
+		h.setGroup(r.o.Node.JoinRaftGroup(f.def.ID, h, m.ID))
+	}
+}
+
+// Removed implements replica.RemovedHost: nobody needs this member any more.
+func (h *host) Removed() {
+	r := h.reg
+	r.mu.Lock()
+	h.lead.removed = true
+	end := h.lead.unwanted && r.hosts[h.def.ID] == h
+	if end {
+		r.forgetMember(h)
+	}
+	r.mu.Unlock()
+	if end {
+		r.endMember(h)
+	}
+}
+
+// forgetMember takes a member out of the registry; endMember must follow. The mutex is held.
+func (r *Registry) forgetMember(h *host) {
+	delete(r.hosts, h.def.ID)
+	delete(r.quarantined, h.def.ID)
+	r.ending[h.def.ID]++
+}
+
+// endMember ends a member here; the queue may go on elsewhere. A new one begins only when it is in the log that this one has ended.
+func (r *Registry) endMember(h *host) {
+	id := h.def.ID
+	if h.lead.hit {
+		h.handle.put(op{kind: opDrop, call: &call{reason: errQueueAbsent, done: func() { r.ended(id) }}})
+		return
+	}
+	h.group.Do(func() {
+		h.dropQueue(&call{reason: errQueueAbsent})
+		h.group.Do(func() { r.ended(id) }) // in its next turn, which writes that
+	})
+}
+
+// ended goes on when a member here has ended.
+func (r *Registry) ended(id seglog.GroupID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ending[id]--; r.ending[id] > 0 {
+		return
+	}
+	delete(r.ending, id)
+	f := r.far(id)
+	if f == nil || f.entry == nil || r.hosts[id] != nil {
+		return
+	}
+	f.mu.Lock()
+	m, here := r.memberHere(f.entry.members)
+	f.mu.Unlock()
+	if here {
+		r.join(f, m)
+	}
+}
