@@ -5,5 +5,8 @@
 // answers, and never touches a process it did not start.
 //
 // Map of the files: binary.go builds or finds the binary; broker.go is one
-// running broker with its data folder; proc.go reads memory and disk figures.
+// running broker with its data folder; cluster.go is several that belong
+// together, and network.go what lies between them: proxies that hold, cut and
+// slow what nodes send each other; proc.go reads memory and disk figures,
+// metrics.go the metrics page.
 package rig
