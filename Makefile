@@ -3,11 +3,12 @@
 GO ?= go
 BINARY ?= bin/holdfast
 ROUNDS ?= 100
+MINUTES ?= 30
 BENCH ?=
 TAIL ?=
 PEER ?= rabbitmq
 
-.PHONY: help build vet test race interop crash crash-short space recovery churn bench bench-compare bench-table bench-cluster bench-micro bench-rabbitmq tail power generate clean
+.PHONY: help build vet test race cluster chaos interop crash crash-short space recovery churn bench bench-compare bench-table bench-cluster bench-micro bench-rabbitmq tail power generate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -23,6 +24,12 @@ test: ## all tests; they need nothing but Go
 
 race: ## the rooms under the race detector
 	$(GO) test -race ./internal/...
+
+cluster: build ## the tests of several nodes that take long: two minutes
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) test ./test/blackbox -run 'TestCluster|TestQuorum' -count 1 -timeout 10m -args -heavy
+
+chaos: build ## three nodes under load and harm for MINUTES, and what the clients saw
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/chaos -minutes $(MINUTES)
 
 interop: build ## the suites and sessions of other clients; installs what they need
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/interop

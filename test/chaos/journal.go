@@ -1,0 +1,289 @@
+package main
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+)
+
+// outcome is what a publisher was told of a publish.
+type outcome uint8
+
+const (
+	waiting outcome = iota // nothing yet
+	acked
+	nacked
+	lost // its connection ended first
+)
+
+func (o outcome) String() string {
+	return [...]string{"not answered", "confirmed", "nacked", "lost with its connection"}[o]
+}
+
+// publish is one publish of a client: a message that is published again is another one.
+type publish struct {
+	id       string
+	channel  string   // the publisher's channel, as a name of its own for each connection
+	seq      int      // within the channel
+	queues   []string // where it is routed to
+	repeats  string   // the publish that it repeats, "" if none
+	node     string   // through which it went
+	at, told time.Duration
+	outcome  outcome
+	events   []event // guarded by the journal
+}
+
+// event is something that a consumer had to do with a message.
+type event struct {
+	at          time.Duration
+	queue, who  string
+	what        string
+	redelivered bool
+	delivery    bool
+}
+
+// journal is all that clients know. Its methods may be called by any goroutine.
+type journal struct {
+	mu        sync.Mutex
+	began     time.Time
+	publishes map[string]*publish
+	faults    []string
+	counts    map[string]int
+	counted   map[string]int64 // by publish and queue: the highest x-delivery-count
+	nemesis   []string
+	still     map[string]time.Duration // nodes that stand still, since when
+	stood     []standstill
+}
+
+// standstill is a time in which a process did nothing.
+type standstill struct {
+	node     string
+	from, to time.Duration
+}
+
+// stands notes that a node stands still, or goes on.
+func (j *journal) stands(node string, still bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if still {
+		j.still[node] = j.now()
+	} else if from, was := j.still[node]; was {
+		j.stood = append(j.stood, standstill{node, from, j.now()})
+		delete(j.still, node)
+	}
+}
+
+// idle is how long a node stood still between two moments. mu is held.
+func (j *journal) idle(node string, from, to time.Duration) (sum time.Duration) {
+	list := j.stood
+	if since, is := j.still[node]; is {
+		list = append(list[:len(list):len(list)], standstill{node, since, to})
+	}
+	for _, s := range list {
+		if s.node == node {
+			sum += max(0, min(to, s.to)-max(from, s.from))
+		}
+	}
+	return sum
+}
+
+func newJournal() *journal {
+	return &journal{began: time.Now(), publishes: map[string]*publish{}, counts: map[string]int{}, counted: map[string]int64{}, still: map[string]time.Duration{}}
+}
+
+func (j *journal) now() time.Duration { return time.Since(j.began).Round(time.Millisecond) }
+
+// fault notes something that must not be.
+func (j *journal) fault(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.faultLocked(format, args...)
+}
+
+func (j *journal) faultLocked(format string, args ...any) {
+	text := fmt.Sprintf("%v: ", j.now()) + fmt.Sprintf(format, args...)
+	j.counts["faults"]++
+	if len(j.faults) < 50 {
+		j.faults = append(j.faults, text)
+		fmt.Println("FAULT", text)
+	}
+}
+
+// act notes what is done to the cluster.
+func (j *journal) act(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	text := fmt.Sprintf("%v: ", j.now()) + fmt.Sprintf(format, args...)
+	j.nemesis = append(j.nemesis, text)
+	if verbose {
+		fmt.Println(text)
+	}
+}
+
+func (j *journal) count(what string) {
+	j.mu.Lock()
+	j.counts[what]++
+	j.mu.Unlock()
+}
+
+// sent notes a publish that is about to be sent.
+func (j *journal) sent(p *publish) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p.at = j.now()
+	j.publishes[p.id] = p
+	j.counts["published"]++
+	if p.repeats != "" {
+		j.counts["published again"]++
+	}
+}
+
+// answer notes what became of a publish.
+func (j *journal) answer(p *publish, o outcome) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p.outcome, p.told = o, j.now()
+	j.counts[o.String()]++
+	if o == lost {
+		return
+	}
+	took := p.told - p.at - j.idle(p.node, p.at, p.told)
+	j.counts["longest answer, ms"] = max(j.counts["longest answer, ms"], int(took.Milliseconds()))
+	if took > publishBound {
+		j.faultLocked("a publish was answered after %v, in which its node was at work\n%s", took, j.story(p))
+	}
+}
+
+// reader is one consumer or getter on one connection; last is the last publish, by channel, that came to it for the first time.
+type reader struct {
+	name, queue string
+	last        map[string]*publish
+}
+
+// delivered notes a delivery and finds fault with it. count is the x-delivery-count, -1 without one.
+func (j *journal) delivered(r *reader, id string, body []byte, redelivered bool, count int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.counts["delivered"]++
+	p := j.publishes[id]
+	if p == nil {
+		j.faultLocked("%s got %q, which nobody has published", r.name, id)
+		return
+	}
+	if !strings.Contains(strings.Join(p.queues, " ")+" ", r.queue+" ") {
+		j.faultLocked("%s got %q, which was not for queue %s", r.name, id, r.queue)
+	}
+	if string(body) != content(id) {
+		j.faultLocked("%s got %q with another body, of %d bytes", r.name, id, len(body))
+	}
+	before := false
+	for _, e := range p.events {
+		before = before || e.queue == r.queue && e.delivery
+	}
+	p.events = append(p.events, event{j.now(), r.queue, r.name, "delivered", redelivered, true})
+	if redelivered {
+		j.counts["redelivered"]++
+	} else {
+		if before {
+			j.faultLocked("%s got %s a second time, without the flag\n%s", r.name, id, j.story(p))
+		}
+		if last := r.last[p.channel]; last != nil && last.seq > p.seq {
+			j.faultLocked("%s got %s behind %s of the same channel\n%s%s", r.name, id, last.id, j.story(last), j.story(p))
+		}
+		r.last[p.channel] = p
+	}
+	if count >= 0 {
+		key := id + " " + r.queue
+		if count < j.counted[key] {
+			j.faultLocked("%s got %s with a delivery count of %d, after %d\n%s", r.name, id, count, j.counted[key], j.story(p))
+		}
+		j.counted[key] = count
+	}
+}
+
+// settled notes what a consumer did with a message.
+func (j *journal) settled(r *reader, id, what string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.counts[what]++
+	if p := j.publishes[id]; p != nil {
+		p.events = append(p.events, event{at: j.now(), queue: r.queue, who: r.name, what: what})
+	}
+}
+
+// story is all that is known of a publish. mu is held.
+func (j *journal) story(p *publish) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "  %s to %v: published %v through %s, %v at %v", p.id, p.queues, p.at, p.node, p.outcome, p.told)
+	if p.repeats != "" {
+		fmt.Fprintf(&b, ", again for %s", p.repeats)
+	}
+	for _, e := range p.events {
+		flag := ""
+		if e.redelivered {
+			flag = " (redelivered)"
+		}
+		fmt.Fprintf(&b, "\n    %v %s %s by %s%s", e.at, e.queue, e.what, e.who, flag)
+	}
+	return b.String() + "\n"
+}
+
+// missing are the confirmed publishes that never came out of a queue they were routed to.
+func (j *journal) missing() (list []string, queues map[string]int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	queues = map[string]int{}
+	for _, p := range j.publishes {
+		if p.outcome != acked {
+			continue
+		}
+		for _, q := range p.queues {
+			there := false
+			for _, e := range p.events {
+				there = there || e.queue == q && e.delivery
+			}
+			if !there {
+				queues[q]++
+				list = append(list, q+" lacks\n"+j.story(p))
+			}
+		}
+	}
+	sort.Strings(list)
+	return list, queues
+}
+
+// repeated counts messages that came more than once because the client had published them again.
+func (j *journal) repeated() (n int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, p := range j.publishes {
+		if p.repeats == "" || len(p.events) == 0 {
+			continue
+		}
+		if first := j.publishes[p.repeats]; first != nil && len(first.events) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// line is the figures of the moment.
+func (j *journal) line() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var names []string
+	for name := range j.counts {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	var parts []string
+	for _, name := range names {
+		parts = append(parts, fmt.Sprintf("%s %d", name, j.counts[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// content is the body that goes with an id.
+func content(id string) string { return id + strings.Repeat(".", 20+len(id)*37%700) }

@@ -1,0 +1,387 @@
+// Command chaos runs a cluster of three brokers, has clients publish and consume on all of them, and does to it
+// whatever happens to clusters: kill -9, restarts, processes that stand still, cut, held and slow links, members of queues that come
+// and go. Then it lets everything heal, and checks what the clients saw.
+//
+//	go run ./test/chaos -minutes 30 -seed 7
+//
+// What must hold: a confirmed publish comes out of every queue that it was routed to; what is delivered a second time says
+// redelivered; the first deliveries of a channel's publishes to one consumer come in the order of publishing; bodies are
+// whole; nothing comes that nobody has published; every publish and every request is answered within a bound; in the end
+// every queue is drained, and every consumer gets its share. What a client publishes again, after a nack or a lost
+// connection, is another publish, and counted apart.
+//
+// It never judges what a client was not told: a publish without an answer may be there or not.
+//
+// Map of the files: main.go begins and judges; clients.go publishes and consumes; nemesis.go does harm; journal.go is what the
+// clients know, with the faults that are found in it.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"holdfast/test/rig"
+)
+
+var verbose bool
+
+type options struct {
+	minutes         float64
+	seed            uint64
+	rate            float64
+	quorum, classic int
+	dir, only       string
+	keep            bool
+}
+
+func main() {
+	var o options
+	flag.Float64Var(&o.minutes, "minutes", 10, "how long harm is done")
+	flag.Uint64Var(&o.seed, "seed", rand.Uint64(), "seed of the random choices")
+	flag.Float64Var(&o.rate, "rate", 120, "publishes per second, all together")
+	flag.IntVar(&o.quorum, "quorum", 4, "quorum queues")
+	flag.IntVar(&o.classic, "classic", 2, "classic queues")
+	flag.StringVar(&o.dir, "dir", "", "folder for data and logs; it is kept")
+	flag.StringVar(&o.only, "only", "", "kinds of harm, with commas between them; all of them unless given")
+	flag.BoolVar(&verbose, "v", false, "say everything that is done")
+	flag.Parse()
+	fmt.Printf("chaos: seed %d, %v minutes\n", o.seed, o.minutes)
+	if err := run(o); err != nil {
+		fmt.Fprintf(os.Stderr, "chaos: seed %d: %v\n", o.seed, err)
+		os.Exit(1)
+	}
+}
+
+func run(o options) (err error) {
+	dir := o.dir
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "holdfast-chaos-"); err != nil {
+			return err
+		}
+		defer func() {
+			if err == nil {
+				err = os.RemoveAll(dir)
+			} else {
+				fmt.Fprintln(os.Stderr, "data, logs and the story are kept in", dir)
+			}
+		}()
+	}
+	binary, err := rig.Binary(dir)
+	if err != nil {
+		return err
+	}
+	c, err := rig.NewCluster(binary, dir, 3)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.Start(); err != nil {
+		return err
+	}
+	j := newJournal()
+	defer func() {
+		if err != nil {
+			_ = os.WriteFile(filepath.Join(dir, "story"), []byte(strings.Join(j.nemesis, "\n")+"\n\n"+strings.Join(j.faults, "\n")+"\n"), 0o644)
+		}
+	}()
+	return drive(o, c, j)
+}
+
+// drive declares, starts clients and nemesis, and judges.
+func drive(o options, c *rig.Cluster, j *journal) error {
+	quorum, classic, err := declare(o, c)
+	if err != nil {
+		return err
+	}
+	quiet, beQuiet := context.WithCancel(context.Background())
+	defer beQuiet()
+	stop, end := context.WithCancel(context.Background())
+	defer end()
+	r := rand.New(rand.NewPCG(o.seed, 1))
+	seed := func() *rand.Rand { return rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) }
+	all := append(append([]string{}, quorum...), classic...)
+	cl := &clients{j: j, nodes: c.Nodes, quiet: quiet, stop: stop, live: map[string]*reader{}, seen: map[string]int{}, outstanding: map[string]int{}}
+	cl.rate = o.rate / float64(2*len(all)+1)
+	var names []string
+	for i, q := range all {
+		for k := range 2 {
+			at, s := (i+k)%3, seed()
+			cl.publish.Go(func() { cl.publisher(fmt.Sprintf("p.%s.%d", q, k), "", q, []string{q}, at, s) })
+		}
+		for k := range 3 {
+			name, s := fmt.Sprintf("c.%s.%d", q, k), seed()
+			names = append(names, name)
+			cl.consume.Go(func() { cl.consumer(name, q, k, s) })
+		}
+		s := seed()
+		cl.consume.Go(func() { cl.getter("g."+q, q, (i+2)%3, s) })
+	}
+	if len(classic) > 0 && len(quorum) > 0 {
+		s := seed()
+		cl.publish.Go(func() { cl.publisher("p.both", "both", "", []string{quorum[0], classic[0]}, 1, s) })
+	}
+
+	harm, enough := context.WithTimeout(context.Background(), time.Duration(o.minutes*float64(time.Minute)))
+	defer enough()
+	n := &nemesis{j: j, c: c, r: rand.New(rand.NewPCG(o.seed, 2)), quorum: quorum, only: map[string]bool{}, down: map[*rig.Node]bool{}}
+	for kind := range strings.SplitSeq(o.only, ",") {
+		if kind != "" {
+			n.only[kind] = true
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- n.run(harm) }()
+	minute := time.NewTicker(time.Minute)
+	defer minute.Stop()
+	for running := true; running; {
+		select {
+		case err := <-done:
+			if err != nil {
+				return fmt.Errorf("the cluster could not be driven on: %w", err)
+			}
+			running = false
+		case <-minute.C:
+			fmt.Printf("%v: %s\n", j.now(), j.line())
+		}
+	}
+	return judge(c, j, cl, all, names, beQuiet, end)
+}
+
+// judge lets everything heal and looks at what came out.
+func judge(c *rig.Cluster, j *journal, cl *clients, all, names []string, beQuiet, end context.CancelFunc) error {
+	j.act("no more harm")
+	c.Net.Heal()
+	if err := wait("the nodes see each other", time.Minute, func() (bool, string) { return together(c) }); err != nil {
+		j.fault("%v", err)
+	}
+	for _, n := range c.Nodes { // whatever was taken away is given back
+		if out, err := c.Nodes[0].Ctl("grow", n.Name, "all", "--errors-only"); err != nil {
+			j.act("growing on %s: %v %s", n.Name, err, out)
+		}
+	}
+	beQuiet()
+	finished := make(chan struct{})
+	go func() { cl.publish.Wait(); close(finished) }()
+	select {
+	case <-finished:
+	case <-time.After(2 * time.Minute):
+		j.fault("publishers cannot get confirmed what is left, two minutes after everything was well again")
+	}
+	if err := wait("the queues are drained", 2*time.Minute, func() (bool, string) { return drained(c, all) }); err != nil {
+		j.fault("%v", err)
+	}
+	stuck(c, j, cl, all, names)
+	end()
+	cl.consume.Wait()
+	fmt.Printf("%v: %s\n", j.now(), j.line())
+	missing, queues := j.missing()
+	fmt.Printf("confirmed and never delivered: %d %v; messages that came again because the client published them again: %d\n", len(missing), queues, j.repeated())
+	for i, m := range missing {
+		if i < 10 {
+			fmt.Print(m)
+		}
+	}
+	if len(missing) > 0 {
+		j.fault("%d confirmed publishes are lost: %v", len(missing), queues)
+	}
+	for _, n := range c.Nodes {
+		if err := n.Stop(); err != nil {
+			j.fault("%s: %v", n.Name, err)
+		}
+	}
+	if faults := j.counts["faults"]; faults > 0 {
+		return fmt.Errorf("%d faults:\n%s", faults, strings.Join(j.faults, "\n"))
+	}
+	fmt.Println("chaos: no fault found")
+	return nil
+}
+
+// declare makes the queues: quorum queues led by one node after the other, classic ones on different nodes.
+func declare(o options, c *rig.Cluster) (quorum, classic []string, err error) {
+	for i := range o.quorum + o.classic {
+		conn, err := amqp.Dial(c.Nodes[i%3].URL())
+		if err != nil {
+			return nil, nil, err
+		}
+		ch, err := conn.Channel()
+		if err != nil {
+			return nil, nil, err
+		}
+		name, args := fmt.Sprintf("quorum-%d", i+1), amqp.Table{"x-queue-type": "quorum"}
+		if i >= o.quorum {
+			name, args = fmt.Sprintf("classic-%d", i+1-o.quorum), nil
+			classic = append(classic, name)
+		} else {
+			quorum = append(quorum, name)
+		}
+		if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
+			return nil, nil, fmt.Errorf("declaring %s: %w", name, err)
+		}
+		if i == 0 || i == o.quorum { // the first of each kind
+			err = ch.ExchangeDeclare("both", "fanout", true, false, false, false, nil)
+			if err == nil {
+				err = ch.QueueBind(name, "", "both", false, nil)
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+		}
+		conn.Close()
+	}
+	return quorum, classic, nil
+}
+
+// wait waits until something holds; what is missing is in the error otherwise.
+func wait(what string, most time.Duration, holds func() (bool, string)) error {
+	var why string
+	for end := time.Now().Add(most); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		var is bool
+		if is, why = holds(); is {
+			return nil
+		}
+	}
+	return errors.New("not within " + most.String() + ": " + what + ": " + why)
+}
+
+// together says whether all nodes see all others.
+func together(c *rig.Cluster) (bool, string) {
+	for _, n := range c.Nodes {
+		out, err := n.Ctl("cluster_status", "--formatter", "json")
+		if err != nil {
+			return false, err.Error()
+		}
+		var status struct {
+			Running []string `json:"running_nodes"`
+		}
+		if err := json.Unmarshal([]byte(out), &status); err != nil {
+			return false, err.Error()
+		}
+		if len(status.Running) != len(c.Nodes) {
+			return false, n.Name + " sees " + strings.Join(status.Running, ", ")
+		}
+	}
+	return true, ""
+}
+
+// drained says whether all queues are empty and nothing is unacknowledged, as the node says that leads them.
+func drained(c *rig.Cluster, queues []string) (bool, string) {
+	counted := 0
+	for _, n := range c.Nodes {
+		out, err := n.Ctl("list_queues", "name", "messages", "messages_unacknowledged", "consumers", "leader", "--formatter", "json")
+		if err != nil {
+			return false, err.Error()
+		}
+		var rows []struct {
+			Name     string
+			Messages int
+			Leader   string
+		}
+		if err := json.Unmarshal([]byte(out), &rows); err != nil {
+			return false, err.Error()
+		}
+		if len(rows) != len(queues) {
+			return false, n.Name + " lists: " + out
+		}
+		for _, q := range rows {
+			if q.Leader == n.Name && q.Messages != 0 { // the others may not have asked lately
+				return false, n.Name + " lists: " + out
+			}
+			if q.Leader == n.Name {
+				counted++
+			}
+		}
+	}
+	return counted >= len(queues), "some queues have no leader"
+}
+
+// stuck has every consumer prove that it is alive: it must get some of what is published to its queue now.
+func stuck(c *rig.Cluster, j *journal, cl *clients, all, names []string) {
+	live := func() (missing []string) {
+		cl.mu.Lock()
+		defer cl.mu.Unlock()
+		for _, name := range names {
+			if cl.live[name] == nil {
+				missing = append(missing, name)
+			}
+		}
+		return missing
+	}
+	if err := wait("all consumers are subscribed", time.Minute, func() (bool, string) { m := live(); return len(m) == 0, strings.Join(m, ", ") }); err != nil {
+		j.fault("%v", err)
+	}
+	cl.mu.Lock()
+	before := map[string]int{}
+	for name, n := range cl.seen {
+		before[name] = n
+	}
+	cl.mu.Unlock()
+	conn, err := amqp.Dial(c.Nodes[0].URL())
+	if err != nil {
+		j.fault("after everything was well again: %v", err)
+		return
+	}
+	defer conn.Close()
+	seq := 0
+	probe := func() {
+		for _, q := range all {
+			ch, err := conn.Channel()
+			if err == nil {
+				err = ch.Confirm(false)
+			}
+			if err != nil {
+				j.fault("after everything was well again: %v", err)
+				return
+			}
+			seq++
+			channel := fmt.Sprintf("probe.%s.%d", q, seq)
+			for k := 1; k <= 60; k++ {
+				p := &publish{id: fmt.Sprintf("%s/%d/m", channel, k), channel: channel, seq: k, queues: []string{q}}
+				j.sent(p)
+				d, err := ch.PublishWithDeferredConfirm("", q, false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: p.id, Body: []byte(content(p.id))})
+				if err != nil {
+					j.fault("probing %s: %v", q, err)
+					return
+				}
+				if k == 60 {
+					ctx, cancel := context.WithTimeout(context.Background(), answerBound)
+					if is, err := d.WaitContext(ctx); !is {
+						j.fault("the last probe to %s: confirmed %v, %v", q, is, err)
+					} else {
+						j.answer(p, acked)
+					}
+					cancel()
+				}
+			}
+			ch.Close()
+		}
+	}
+	silent := func() (bool, string) {
+		probe()
+		time.Sleep(300 * time.Millisecond)
+		cl.mu.Lock()
+		defer cl.mu.Unlock()
+		var list []string
+		for _, name := range names {
+			if cl.seen[name] == before[name] {
+				list = append(list, name)
+			}
+		}
+		return len(list) == 0, strings.Join(list, ", ")
+	}
+	if err := wait("every consumer gets something", time.Minute, silent); err != nil {
+		j.fault("%v", err)
+	}
+	if err := wait("the queues are drained of the probes", time.Minute, func() (bool, string) { return drained(c, all) }); err != nil {
+		j.fault("%v", err)
+	}
+}
