@@ -14,6 +14,13 @@ import (
 func (h *host) Apply(e *replica.Entry) {
 	l, p := h.lane, h.pack
 	h.pack = nil
+	if h.m == nil { // it was given up in this very turn: whose commands these were knows
+		if p.done != nil {
+			p.done.recycle()
+		}
+		l.freePack(p)
+		return
+	}
 	l.entry = queue.Entry{Index: e.Index, Time: e.Time, Commands: p.cmds}
 	h.m.Apply(&l.entry, &l.fx)
 	h.countMessages() // whoever is answered below finds the counts as of this entry

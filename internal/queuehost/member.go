@@ -85,7 +85,7 @@ func (h *host) Role(term, leader uint64, serving bool) {
 	for _, s := range waiting {
 		s.lost(leader)
 	}
-	if serving && !l.serving {
+	if serving && !l.serving && h.m != nil { // else it was given up in this very turn
 		h.startLeading()
 	}
 	if leader != was {
@@ -192,6 +192,9 @@ func (h *host) drop(b *batch, nextOp, nextPub, ofRun int, leader uint64) {
 
 // ApplyForeign implements replica.RaftHost.
 func (h *host) ApplyForeign(e *replica.Entry, meta []byte, _ []seglog.Range, _ [][]byte) {
+	if h.m == nil {
+		return // it was given up in this very turn
+	}
 	l := h.lane
 	cmds, err := queue.DecodeCommands(l.replayed[:0], meta)
 	if err != nil {

@@ -64,7 +64,7 @@ const maxMessages = 1024
 // Pack implements replica.Host.
 func (h *host) Pack(e *replica.Entry) (more bool) {
 	h.lane.arrived()
-	if h.lead != nil && !h.lead.serving {
+	if h.lead != nil && !h.lead.serving && h.m != nil {
 		h.startLeading() // after an entry that was not taken
 	}
 	carried := h.taken != nil || h.urgent != nil

@@ -42,6 +42,8 @@ func (h *host) Failed(err error) {
 // needed, and need not be in the log. An orphan keeps everything.
 func (h *host) Live(dst []seglog.Range) ([]seglog.Range, bool) {
 	switch {
+	case h.lead != nil && h.m == nil:
+		return dst, false
 	case h.lead != nil:
 		h.lane.numbers = h.m.Live(h.lane.numbers[:0])
 	case !h.claimed && !h.expected:
