@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"path"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -415,9 +416,19 @@ func (n *Node) diskAlarm(from *string, on bool, why string) {
 	reason := cmp.Or(a.log, a.spill)
 	switch {
 	case b != nil:
-		b.SetAlarm(broker.AlarmDisk, reason != "", cmp.Or(reason, why))
+		n.alarm(b, broker.AlarmDisk, reason != "", cmp.Or(reason, why))
 	case on:
 		n.log.Warn("the disk has no room", "reason", why)
+	}
+}
+
+// alarm turns an alarm of the broker on or off. When it goes on, the node hands over what it leads: publishers of those queues
+// need not wait for it. It does not block.
+func (n *Node) alarm(b *broker.Broker, kind broker.AlarmKind, on bool, why string) {
+	was := slices.ContainsFunc(b.Alarms(), func(a broker.Alarm) bool { return a.Kind == kind })
+	b.SetAlarm(kind, on, why)
+	if on && !was && n.mesh != nil {
+		n.groups.HandOver()
 	}
 }
 

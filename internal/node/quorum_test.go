@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"holdfast/internal/broker"
 	"holdfast/internal/mgmt"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
@@ -286,4 +287,20 @@ func TestClusterQuorumChangesWhileAway(t *testing.T) {
 		t.Errorf("orphans after another start: %v", got)
 	}
 	tr.abreast(t, "kept", 2, 3)
+}
+
+// A node that runs short of something hands over what it leads, so that publishers on others need not wait for it. R304
+func TestClusterQuorumAlarmHandsOver(t *testing.T) {
+	tr := newTrio(t)
+	tr.start(t, 0, 1, 2)
+	ch := open(t, tr.nodes[0])
+	must(ch.QueueDeclare("q", true, false, false, false, quorum))(t)
+	n := tr.nodes[0]
+	n.alarm(n.broker, broker.AlarmDisk, true, "the test says so")
+	eventually(t, "another node leads", func() bool { return tr.leads(t, "q", 1) != 0 })
+	send(t, open(t, tr.nodes[1]), "q", amqp.Persistent, "from another node")
+	n.alarm(n.broker, broker.AlarmDisk, false, "the test says so")
+	if got := get(t, ch, "q"); !slices.Equal(got, []string{"from another node"}) {
+		t.Errorf("got %v", got)
+	}
 }

@@ -92,7 +92,7 @@ func (n *Node) watchMemory(limit MemoryLimit) {
 		limit: limit,
 		mark:  n.settings.MemoryLimit(limit.Bytes),
 		held:  n.heldMemory, collect: runtime.GC,
-		alarm: func(on bool, why string) { n.broker.SetAlarm(broker.AlarmMemory, on, why) },
+		alarm: func(on bool, why string) { n.alarm(n.broker, broker.AlarmMemory, on, why) },
 	}
 	collector, says := "none", "nobody"
 	if at, source := collectorLimit(limit, w.mark, n.ballast, debug.SetMemoryLimit(-1)); at > 0 {
