@@ -45,10 +45,19 @@ func drained(t *testing.T, ch *amqp.Channel, queue string, n int) {
 	ok(t, ch.Close())
 }
 
-// R304: the disk of a follower's node is full. Publishers on the other nodes notice nothing; when there is room again, the member catches
-// up, and nothing is lost.
+// R304: the disk of one node is full, which leads the queue, or follows. Publishers on the other nodes notice nothing; when there is room
+// again, the member catches up, and nothing is lost.
 func TestQuorumFullDisk(t *testing.T) {
 	heavy(t)
+	for what, leader := range map[string]int{"the leader's": 0, "a follower's": 1} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			fullDisk(t, leader)
+		})
+	}
+}
+
+func fullDisk(t *testing.T, leader int) {
 	w := prepareWeb(t, 3)
 	disk := t.TempDir()
 	small := smallDisk(t, disk, 160<<20)
@@ -57,7 +66,7 @@ func TestQuorumFullDisk(t *testing.T) {
 	w.node[0].Data = filepath.Join(small, "data")
 	w.node[0].Extra = append(w.node[0].Extra, "--config", config)
 	ok(t, w.Start())
-	q := w.quorum(1, "q")
+	q := w.quorum(leader, "q")
 	ch := w.node[2].confirming()
 	if refused := fill(t, ch, q, 0, 200); refused != nil {
 		t.Fatalf("nacked: %v", refused)
@@ -73,6 +82,7 @@ func TestQuorumFullDisk(t *testing.T) {
 		t.Errorf("%d publishes were nacked since the disk of one of three nodes is full: %v", len(refused), refused)
 	}
 	w.node[0].said("disk space alarm")
+	w.leading(q, 1, "n1")
 	ok(t, os.Remove(ballast.Name()))
 	if w.node[0].Pid() != 0 {
 		select {
