@@ -183,10 +183,10 @@ func (t *touch) count() {
 	}
 }
 
-// tick has a node that goes on with what it knows ask again as soon as there is somebody to ask, be there a message or
-// not, so that it stops saying so.
+// tick has a node that is behind, or goes on with what it knows, ask as soon as there is somebody to ask, be there a
+// message or not, so that it stops saying so.
 func (t *touch) tick() {
-	if t.blind.Load() && t.now() < t.until.Load() {
+	if (t.due.Load() || t.blind.Load()) && t.now() < t.until.Load() {
 		go t.reassure()
 	}
 }

@@ -108,6 +108,51 @@ func TestTouchIsLost(t *testing.T) {
 	}
 }
 
+// A node on which nothing is routed does its barrier by itself, and no longer says that it is behind.
+func TestTouchOfAnIdleNode(t *testing.T) {
+	for what, late := range map[string]func(*reach){
+		"it was late":         (*reach).doubtful,
+		"after a silence":     (*reach).silent,
+		"it is on its own":    (*reach).alone,
+		"it was just started": func(*reach) {},
+	} {
+		r := newReach(2, 1, 2, 3)
+		r.beat(2)
+		late(r)
+		if r.stale() == "" {
+			t.Fatalf("%s: it does not say that it is behind", what)
+		}
+		asked := make(chan struct{})
+		r.barrier = func(done func(any, error)) {
+			done(nil, nil)
+			close(asked)
+		}
+		r.tick()
+		<-asked
+		if why := r.stale(); why != "" {
+			t.Errorf("%s: after the barrier: %s", what, why)
+		}
+	}
+}
+
+func (r *reach) doubtful() {
+	r.fresh()
+	r.doubt()
+}
+
+func (r *reach) silent() {
+	r.fresh()
+	r.pass(outOfTouch)
+	r.beat(2)
+}
+
+func (r *reach) alone() {
+	r.err = errors.New("nobody")
+	r.fresh()
+	r.pass(tryAgain)
+	r.beat(2)
+}
+
 // Who leads is in touch while it hears a majority, itself among it.
 func TestTouchOfTheLeader(t *testing.T) {
 	if r := newReach(1, 1); r.until.Load() != math.MaxInt64 || r.asks() {
