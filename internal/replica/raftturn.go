@@ -95,6 +95,9 @@ func (x *raftGroup) takeInbox(s *Shard, r *round) {
 		ask()
 	}
 	for i := range in {
+		if x.g.dropped || x.g.failed != nil { // by an answer, or by what came before
+			break
+		}
 		if x.stirs(&in[i]) {
 			x.stir()
 		}
