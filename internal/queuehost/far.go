@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"holdfast/internal/amqperr"
+	"holdfast/internal/bytecodec"
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
@@ -43,7 +44,8 @@ type far struct {
 
 	// The worker's own.
 	gone    bool
-	closing bool // the home has yet to be told that the session of epoch is not needed any more
+	closing bool   // the home has yet to be told that the session of epoch is not needed any more
+	closes  uint64 // after so many settlements and credits: they go on another path
 	open    bool
 	session farSession
 	hearing []heard // taken from came
@@ -214,7 +216,7 @@ func (f *far) obey() {
 		f.entry.drop(ending.reason)
 		f.handle.group.Drop()
 	default:
-		f.gone, f.closing = true, f.open
+		f.gone, f.closing, f.closes = true, f.open, f.session.urgent
 		f.over(f.noQueue(), Gone, ending.reason)
 		f.handle.group.Drop()
 		f.refuseAll(f.noQueue(), Gone)
@@ -274,7 +276,8 @@ func (f *far) close() {
 		return
 	}
 	h, epoch := f.session.home, f.session.epoch
-	if h.standing().epoch == epoch && !f.send(h, true, h.head(farClose, epoch, f.def.ID).append) {
+	head, after := h.head(farClose, epoch, f.def.ID), f.closes
+	if h.standing().epoch == epoch && !f.send(h, true, func(dst []byte) []byte { return bytecodec.AppendUint(head.append(dst), after) }) {
 		return
 	}
 	f.closing = false

@@ -38,7 +38,7 @@ const (
 	farChunk   farKind = 3 // bulk: a piece of the next publish's body, to the end
 	farAsk     farKind = 4 // bulk: an operation, see ask
 	farUrgent  farKind = 5 // number from 1 up, then settlements and credit to the end
-	farClose   farKind = 6 // bulk: the session is not needed any more
+	farClose   farKind = 6 // bulk: the session is not needed any more; after which number of farUrgent (nothing: none)
 	farResume  farKind = 7 // bulk, of a quorum queue: the epoch of the publishing half that is to be opened
 
 	// From the home.

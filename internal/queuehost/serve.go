@@ -345,7 +345,13 @@ func (s *session) takeBulk(kind farKind, c cut) bool {
 	case farChunk:
 		s.chunks = append(s.chunks, c.Rest)
 	case farClose:
-		s.closed = true
+		whole := c
+		if len(c.Rest) > 0 && c.Uint() > s.urgent {
+			s.held = append(s.held, heldMessage{kind, whole})
+			return true
+		}
+		s.closed = !c.Bad()
+		return s.closed
 	case farAsk:
 		whole := c
 		a := c.ask()
