@@ -390,7 +390,9 @@ func (rc *recovery) judge() {
 // judgeWithoutCheckpoint looks for gaps: what was lost lies before segments used again, or in them. Terms that go back say
 // the same.
 func (rc *recovery) judgeWithoutCheckpoint() {
-	again := rc.sc.skipped || len(rc.cold) > 0 // segments were used again
+	// Segments were used again. Cold ones alone do not say so: they may have been written before anything was given up, and
+	// where the hot ones are all there from the first frame on, they hold copies.
+	again := rc.sc.skipped || len(rc.cold) > 0 && len(rc.chain) == 0
 	for _, g := range rc.l.list {
 		next := g.snap.index + 1
 		for i, p := range g.tail {
