@@ -1,5 +1,7 @@
 package queue
 
+import "holdfast/internal/planted"
+
 // attr is the history of a message, packed so that neighbours with the same
 // history are told by one comparison: bits 0-27 the delivery count, 28-55 the
 // acquisitions that ended with a return, 56 on flags. The counts saturate.
@@ -27,8 +29,11 @@ func (a attr) returned(blameless bool) attr {
 	if a.acquired() < countMask {
 		a += 1 << acquiredShift
 	}
-	if !blameless && a.deliveryCount() < countMask {
+	if !blameless && a.deliveryCount() < countMask && !planted.Is(planted.CountLost) {
 		a++
+	}
+	if planted.Is(planted.FlagLost) {
+		return a
 	}
 	return a | flagRedelivered
 }

@@ -3,6 +3,8 @@ package queue
 import (
 	"slices"
 	"sort"
+
+	"holdfast/internal/planted"
 )
 
 // consumer is a consumer or getter and what it holds.
@@ -156,7 +158,9 @@ func (m *Machine) detach(c *Command, fx *Effects) {
 func (m *Machine) leave(con *consumer, blameless bool) bool {
 	left := m.retire(con)
 	m.turns.remove(con)
-	m.giveBack(con, 0, ^uint64(0), blameless)
+	if !planted.Is(planted.DeadKeeps) || !blameless {
+		m.giveBack(con, 0, ^uint64(0), blameless)
+	}
 	return left
 }
 

@@ -3,6 +3,8 @@ package queue
 import (
 	"slices"
 	"sort"
+
+	"holdfast/internal/planted"
 )
 
 // session is what the queue knows of one node's incarnation.
@@ -130,6 +132,8 @@ func (m *Machine) epochOpen(c *Command, fx *Effects) {
 	if c.Epoch > s.epoch {
 		s.epoch, s.closed, s.lastSeq = c.Epoch, s.lastSeq, 0
 		m.abortUploads(s, fx)
+	} else if planted.Is(planted.EpochForgotten) {
+		return
 	}
 	e.Count = s.closed
 }

@@ -1,6 +1,9 @@
 package queue
 
-import "holdfast/internal/invariant"
+import (
+	"holdfast/internal/invariant"
+	"holdfast/internal/planted"
+)
 
 // settle ends checkouts.
 func (m *Machine) settle(c *Command, fx *Effects) {
@@ -8,6 +11,13 @@ func (m *Machine) settle(c *Command, fx *Effects) {
 	con := m.consumer(c.Consumer)
 	if con == nil || con.session != c.Session {
 		return
+	}
+	if planted.Is(planted.SettlesAnother) {
+		for _, other := range m.consumers {
+			if other.session == con.session && other != con {
+				con = other
+			}
+		}
 	}
 	before := con.held.count
 	switch c.How {
@@ -107,6 +117,11 @@ func (m *Machine) purge(fx *Effects) {
 		l.ready = 0
 	}
 	m.ready, m.nonEmpty = 0, 0
+	if planted.Is(planted.PurgeTakesHeld) {
+		for _, con := range m.consumers {
+			m.finish(con, 0, ^uint64(0), PurgedAway, fx)
+		}
+	}
 }
 
 // drop removes what is ready of a range of numbers.

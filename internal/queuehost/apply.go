@@ -40,6 +40,7 @@ func (h *host) Apply(e *replica.Entry) {
 	if h.lead != nil {
 		h.forgetEnded(p)
 		p.tellMarks()
+		h.applied(e.Index)
 	}
 	l.trim()
 	h.count(p)

@@ -9,6 +9,7 @@ import (
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/bytecodec"
+	"holdfast/internal/planted"
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
@@ -261,6 +262,9 @@ func (q *entry) suspend() {
 			delete(s.asked, req)
 		}
 	}
+	for ; planted.Is(planted.SettlesNotResent) && q.out > 0; q.out-- {
+		q.settles.pop()
+	}
 	q.asksOut, q.out, q.credits, q.again = 0, 0, nil, nil
 	f.chunksOfBig = 0
 	s.home.leave(f)
@@ -291,7 +295,7 @@ func (q *entry) seek(now int64) {
 		return
 	}
 	q.try++
-	if q.opening = q.epoch; q.published || q.epoch == 0 {
+	if q.opening = q.epoch; q.published && !planted.Is(planted.EpochNotRaised) || q.epoch == 0 {
 		q.opening = q.epoch + 1
 	}
 	f.home.Store(h)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"holdfast/internal/planted"
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
@@ -116,7 +117,9 @@ func (h *host) startLeading() {
 			h.consumers[c.ID] = &consumer{id: c.ID, getter: c.Getter, attached: true, session: si.ID}
 		})
 	})
-	h.handle.ids.Store(uint64(h.m.LastConsumer()))
+	if !planted.Is(planted.IDsForgotten) {
+		h.handle.ids.Store(uint64(h.m.LastConsumer()))
+	}
 	h.uploads = 0
 	h.purge(h.reg.self())
 	l.look.Store(true)
@@ -203,6 +206,9 @@ func (h *host) ApplyForeign(e *replica.Entry, meta []byte, _ []seglog.Range, _ [
 		return
 	}
 	l.replayed = cmds
+	if planted.Is(planted.FollowerSkips) && len(cmds) > 2 {
+		cmds = cmds[:len(cmds)-1]
+	}
 	l.entry = queue.Entry{Index: e.Index, Time: e.Time, Commands: cmds}
 	h.m.Apply(&l.entry, &l.fx)
 	l.released = l.released[:0]
@@ -226,6 +232,14 @@ func (h *host) ApplyForeign(e *replica.Entry, meta []byte, _ []seglog.Range, _ [
 	l.fx.Reset()
 	l.entry.Commands = nil
 	h.count(nil)
+	h.applied(e.Index)
+}
+
+// applied tells Options.Applied.
+func (h *host) applied(index uint64) {
+	if h.reg.o.Applied != nil {
+		h.reg.o.Applied(h.def.ID, index, h.m.AppendSnapshot)
+	}
 }
 
 // Abandoned implements replica.RaftHost. What was in the entry comes again from the

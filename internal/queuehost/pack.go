@@ -191,6 +191,9 @@ func (h *host) seal(e *replica.Entry, p *pack) {
 	}
 	e.Pack()
 	h.pack = p
+	if h.lead != nil {
+		p.plant()
+	}
 }
 
 // mayHandOut reports whether the entry may be the one that hands out first: a

@@ -52,6 +52,9 @@ type Options struct {
 	// Leader is told when a member here hears of another leader of its queue; 0: there is
 	// none. It runs on the worker and must not block. Nil: nobody is told.
 	Leader func(id seglog.GroupID, node uint64)
+	// Applied is told after each entry of a quorum queue that a member here has applied, also while the log is read
+	// at the start; state appends the encoded state. It runs on the worker and must not block. Nil: nobody is told.
+	Applied func(id seglog.GroupID, index uint64, state func(dst []byte) []byte)
 	// Incarnation is the start of this node's process: it rises.
 	Incarnation uint64
 	// PeerCredit is what one other node may have in flight towards the queues here (16 MiB).

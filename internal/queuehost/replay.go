@@ -18,6 +18,9 @@ func (h *host) Replay(rec seglog.Replayed) error {
 	h.m.Apply(&l.entry, &l.fx)
 	l.fx.Reset()
 	l.entry.Commands = nil
+	if h.lead != nil {
+		h.applied(rec.Index)
+	}
 	return nil
 }
 

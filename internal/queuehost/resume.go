@@ -1,6 +1,9 @@
 package queuehost
 
-import "holdfast/internal/queue"
+import (
+	"holdfast/internal/planted"
+	"holdfast/internal/queue"
+)
 
 // send sends what is to be sent, as far as there is room.
 func (q *entry) send() {
@@ -53,6 +56,12 @@ func (q *entry) sendAttach(id queue.ConsumerID, c *farConsumer, req uint64) bool
 	a := ask{kind: askAttach, after: s.urgent, req: req, consumer: id, spec: c.spec, resume: c.last - c.base, limit: c.granted - c.base}
 	if c.getter {
 		a.kind = askGetter
+	}
+	switch {
+	case planted.Is(planted.ResumedTooFar) && c.last > c.base:
+		a.resume++
+	case planted.Is(planted.CreditDoubled):
+		a.limit += c.granted - min(c.granted, c.last)
 	}
 	if a.spec.Credit = Unlimited; !c.unlimited {
 		a.spec.Credit = uint32(min(c.granted-min(c.granted, c.last), uint64(Unlimited-1)))
@@ -253,18 +262,22 @@ func (q *entry) resumed(session, accepted uint64) {
 	}
 	if q.session != 0 && q.session != session {
 		q.lost()
-	} else if accepted > q.base {
+	} else if accepted > q.base && !planted.Is(planted.SentTwice) {
 		q.tell(int(min(accepted-q.base, uint64(q.sent))), Accepted)
 	}
 	q.session, q.epoch, q.published = session, q.opening, false
 	q.base, q.sent, q.elsewhere = 0, 0, 0
+	if n := q.flight.len(); planted.Is(planted.OrderLost) && n > 1 {
+		list := q.flight.list[q.flight.head:]
+		list[0].p, list[n-1].p = list[n-1].p, list[0].p
+	}
 	q.state = open
 	q.f.mu.Lock()
 	q.hint = s.home.node
 	q.f.mu.Unlock()
 	q.again = q.again[:0]
 	for _, id := range sortedKeys(s.consumers) {
-		if c := s.consumers[id]; !c.silent && !c.leaving && (c.used && c.getter || c.attached && !c.getter) {
+		if c := s.consumers[id]; !planted.Is(planted.ConsumersNotAgain) && !c.silent && !c.leaving && (c.used && c.getter || c.attached && !c.getter) {
 			q.again = append(q.again, id)
 		}
 	}

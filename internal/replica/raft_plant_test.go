@@ -4,28 +4,30 @@ import (
 	"flag"
 	"fmt"
 	"testing"
+
+	"holdfast/internal/planted"
 )
 
 var findSeeds = flag.Int("raft.find", 0, "look among so many seeds for one that notices each planted mistake")
 
 // mistakes are the planted mistakes, each with a seed of the simulation that must notice it.
 var mistakes = []struct {
-	m    mistake
+	m    planted.Bug
 	name string
 	seed uint64
 }{
-	{voteNotWritten, "vote not written", 1},
-	{votesForgotten, "votes forgotten", 9},
-	{answerBeforeSync, "answer before sync", 1},
-	{stagedNotStable, "staged, not stable", 2},
-	{payloadOfOther, "payload of another", 12},
-	{commitAhead, "commit ahead", 6},
-	{confEarly, "change of members early", 13},
-	{installWithoutItem, "install without items", 2},
-	{releasedEarly, "released early", 19},
-	{releasedTooMuch, "released too much", 4},
-	{servesEarly, "serves early", 2},
-	{readsUnasked, "reads unasked", 7},
+	{planted.VoteNotWritten, "vote not written", 1},
+	{planted.VotesForgotten, "votes forgotten", 9},
+	{planted.AnswerBeforeSync, "answer before sync", 1},
+	{planted.StagedNotStable, "staged, not stable", 2},
+	{planted.PayloadOfOther, "payload of another", 12},
+	{planted.CommitAhead, "commit ahead", 6},
+	{planted.ConfEarly, "change of members early", 13},
+	{planted.InstallWithoutItem, "install without items", 2},
+	{planted.ReleasedEarly, "released early", 19},
+	{planted.ReleasedTooMuch, "released too much", 4},
+	{planted.ServesEarly, "serves early", 2},
+	{planted.ReadsUnasked, "reads unasked", 7},
 }
 
 // A simulation that notices nothing proves nothing. Each of these mistakes was made here on purpose.
@@ -52,10 +54,10 @@ func TestRaftSimulationNotices(t *testing.T) {
 }
 
 // noticed runs the simulation with a mistake, and says what was noticed.
-func noticed(t *testing.T, seed uint64, m mistake) string {
+func noticed(t *testing.T, seed uint64, m planted.Bug) string {
 	w := &witness{T: t}
-	planted = m
-	defer func() { planted = noMistake }()
+	planted.Plant(m)
+	defer planted.Plant(planted.None)
 	func() {
 		defer func() {
 			if r := recover(); r != nil && w.why == "" {

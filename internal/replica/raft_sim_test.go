@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"holdfast/internal/planted"
 	"holdfast/internal/seglog"
 )
 
@@ -436,7 +437,7 @@ func (s *sim) heal() {
 	}
 	for _, m := range s.nodes {
 		x := m.h.g.raft
-		if len(x.appends) > 0 || len(x.payloads) > 0 && planted == noMistake || len(x.out) > 0 {
+		if len(x.appends) > 0 || len(x.payloads) > 0 && planted.Is(planted.None) || len(x.out) > 0 {
 			s.t.Fatalf("node %d does not come to rest", m.id)
 		}
 		kept := 0

@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"holdfast/internal/planted"
 	"holdfast/internal/seglog"
 )
 
@@ -79,7 +80,7 @@ func (x *raftGroup) wanted(o *outTransfer, have []seglog.Range) {
 	}
 	o.begun = true
 	o.items.Skip(mergeRanges(have))
-	if planted == installWithoutItem {
+	if planted.Is(planted.InstallWithoutItem) {
 		o.items.Skip([]seglog.Range{{Last: ^uint64(0)}})
 	}
 	x.sendParts(o)

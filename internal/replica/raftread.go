@@ -9,6 +9,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"holdfast/internal/invariant"
+	"holdfast/internal/planted"
 )
 
 // ErrNoAnswer says that a read barrier was not answered in time, although a leader is known.
@@ -82,7 +83,7 @@ func (x *raftGroup) question() {
 	// The numbers go on from the time, so that no answer to an earlier process fits.
 	b.question = max(b.question+1, uint64(x.g.shard.node.o.Clock.Now().UnixNano()))
 	b.wait = readAgain
-	if planted == readsUnasked && x.lead == x.self {
+	if planted.Is(planted.ReadsUnasked) && x.lead == x.self {
 		x.readAnswers([]raft.ReadState{{Index: x.store.commit, RequestCtx: binary.LittleEndian.AppendUint64(nil, b.question)}})
 		x.freeReads()
 		return

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 
+	"holdfast/internal/planted"
 	"holdfast/internal/seglog"
 )
 
@@ -37,7 +38,7 @@ func (x *raftGroup) replay(rec seglog.Replayed) error {
 			return err
 		}
 		x.self, x.create = h.self, false
-		if planted != votesForgotten {
+		if !planted.Is(planted.VotesForgotten) {
 			x.promised(h.term, h.vote)
 		}
 		x.committed = max(x.committed, h.commit)

@@ -6,6 +6,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"holdfast/internal/invariant"
+	"holdfast/internal/planted"
 	"holdfast/internal/seglog"
 )
 
@@ -126,7 +127,7 @@ func (x *raftGroup) stage(s *Shard, r *round, t *inTransfer, blocks []seglog.Blo
 		return
 	}
 	r.addRecord(x.g, rec)
-	if planted == stagedNotStable {
+	if planted.Is(planted.StagedNotStable) {
 		then()
 		then = nil
 	}
@@ -189,10 +190,10 @@ func (x *raftGroup) install(s *Shard, r *round, snap *pb.Snapshot) (then func())
 	live, _ := x.host.Live(nil)
 	gone := subtractRanges(mergeRanges(append(old, x.staged...)), mergeRanges(live))
 	index := t.index
-	switch planted {
-	case releasedEarly:
+	switch {
+	case planted.Is(planted.ReleasedEarly):
 		index = 0
-	case releasedTooMuch:
+	case planted.Is(planted.ReleasedTooMuch):
 		gone = mergeRanges(old)
 	}
 	if len(gone) > 0 {

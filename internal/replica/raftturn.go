@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 
 	"holdfast/internal/invariant"
+	"holdfast/internal/planted"
 	"holdfast/internal/seglog"
 )
 
@@ -64,7 +65,7 @@ func (x *raftGroup) turn(s *Shard, r *round) {
 			}
 			continue
 		}
-		if planted != payloadOfOther {
+		if !planted.Is(planted.PayloadOfOther) {
 			clear(x.payloads)
 		}
 		x.afterTransfer()
@@ -189,7 +190,7 @@ func (x *raftGroup) checkRole() {
 	if x.underWay != (entryID{}) && (!leads || x.underWay.term != x.term) {
 		x.abandon()
 	}
-	x.serving = (x.serving && x.store.appliedTerm == x.term || planted == servesEarly) && leads
+	x.serving = (x.serving && x.store.appliedTerm == x.term || planted.Is(planted.ServesEarly)) && leads
 	if x.lead != 0 {
 		x.campaign = 0
 	}
@@ -232,7 +233,7 @@ func (x *raftGroup) append(s *Shard, r *round, m *pb.Message) {
 	if m.Term != nil {
 		changed := m.GetTerm() != x.store.term || m.GetVote() != x.store.vote
 		x.store.term, x.store.vote, x.store.commit = m.GetTerm(), m.GetVote(), m.GetCommit()
-		if changed && planted != voteNotWritten {
+		if changed && !planted.Is(planted.VoteNotWritten) {
 			x.writeHardState(r, s.time)
 		}
 	}
@@ -246,7 +247,7 @@ func (x *raftGroup) append(s *Shard, r *round, m *pb.Message) {
 		x.appendEntry(s, r, e)
 	}
 	switch {
-	case len(r.batch.Records) > before && planted == answerBeforeSync:
+	case len(r.batch.Records) > before && planted.Is(planted.AnswerBeforeSync):
 		x.wait(r, storageAppend{nil, then})
 		x.respond(m.GetResponses())
 	case len(r.batch.Records) > before:
@@ -272,7 +273,7 @@ func (x *raftGroup) appendEntry(s *Shard, r *round, e *pb.Entry) {
 	rec := seglog.Record{Kind: seglog.KindEntry, Term: id.term, Index: id.index, Time: s.time}
 	now := slot{term: id.term, kind: kindOf(e)}
 	if now.kind == entryNormal {
-		if planted == payloadOfOther {
+		if planted.Is(planted.PayloadOfOther) {
 			for other := uint64(1); other < id.term; other++ {
 				if old := x.payloads[entryID{id.index, other}]; old != nil {
 					x.payloads[id] = old
@@ -284,7 +285,7 @@ func (x *raftGroup) appendEntry(s *Shard, r *round, e *pb.Entry) {
 			invariant.Failf("group %d: entry %d of term %d carries nothing", x.g.id, id.index, id.term)
 		}
 		p.seal(entryNormal, x.store.commit)
-		if planted == commitAhead {
+		if planted.Is(planted.CommitAhead) {
 			p.seal(entryNormal, id.index)
 		}
 		rec.Time, rec.Meta, rec.Blocks = p.time, p.record, p.blocks
@@ -298,7 +299,7 @@ func (x *raftGroup) appendEntry(s *Shard, r *round, e *pb.Entry) {
 		p.seal(now.kind, x.store.commit)
 		rec.Meta = p.record
 		x.changeAppended(id, now.kind)
-		if planted == confEarly && now.kind == entryConf {
+		if planted.Is(planted.ConfEarly) && now.kind == entryConf {
 			x.applyConf(id, now.data)
 		}
 	}
@@ -344,7 +345,7 @@ func (x *raftGroup) apply(s *Shard, m *pb.Message) {
 			return
 		}
 	}
-	x.serving = x.state == raft.StateLeader && (x.store.appliedTerm == x.term || planted == servesEarly)
+	x.serving = x.state == raft.StateLeader && (x.store.appliedTerm == x.term || planted.Is(planted.ServesEarly))
 	x.respond(m.GetResponses())
 }
 
@@ -358,7 +359,7 @@ func (x *raftGroup) applyEntry(s *Shard, id entryID) {
 	g.index, g.term = id.index, id.term
 	switch e.kind {
 	case entryConf:
-		if planted != confEarly {
+		if !planted.Is(planted.ConfEarly) {
 			x.applyConf(id, e.data)
 		}
 	case entryNormal:

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 
+	"holdfast/internal/planted"
 	"holdfast/internal/vfs"
 )
 
@@ -255,6 +256,9 @@ func (sc *scanner) scan(s *segment, file vfs.File, off int64, limit uint64) {
 		if ok {
 			sc.checkList(list)
 			body, whole := r.body(off, h)
+			if planted.Is(planted.TailCutTooFar) && limit == 0 && h.kind == frameData && r.maxSynced(off, s.gen) < h.seq {
+				break
+			}
 			if whole {
 				sc.accept(s, off, h, body)
 				off += h.bytes()

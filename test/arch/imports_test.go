@@ -12,7 +12,7 @@ import (
 var levels = [][]string{
 	// devcluster is at the bottom because it knows processes and ports, and nothing of the nodes that it runs.
 	// bytecodec is at the bottom because the formats of pure machines, of agreement and of the links are all made of it.
-	{"wire", "bytecodec", "amqperr", "vfs", "peer", "clock", "metrics", "config", "invariant", "devcluster"},
+	{"wire", "bytecodec", "amqperr", "vfs", "peer", "clock", "metrics", "config", "invariant", "planted", "devcluster"},
 	{"message", "routing", "seglog", "spill"},
 	{"queue", "catalog", "replica"},
 	{"queuehost", "cluster", "auth"},
@@ -25,6 +25,7 @@ var levels = [][]string{
 // sideways are the arrows within a level that are allowed all the same.
 var sideways = map[string]string{
 	"* -> invariant": "assertions stand everywhere",
+	"* -> planted":   "so do the mistakes that tests must notice",
 	"peer -> clock":  "silence between nodes is measured, and tests turn the time",
 }
 

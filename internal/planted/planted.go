@@ -1,0 +1,117 @@
+package planted
+
+// Bug is one mistake.
+type Bug uint8
+
+// The mistakes, by the room that makes them.
+const (
+	None Bug = iota
+
+	// seglog
+	SyncSkipped   // a frame is told to be stable without a sync
+	TailCutTooFar // the last whole frame counts as torn
+
+	// replica
+	VoteNotWritten     // a vote leaves although it is on no disk
+	VotesForgotten     // term and vote are not restored
+	AnswerBeforeSync   // what waits for the disk is answered at once
+	StagedNotStable    // items of a state count as received before they are on disk
+	PayloadOfOther     // what raft had no use for is kept, and taken for what a later entry of the same index carries
+	CommitAhead        // an entry says that it is committed itself
+	ConfEarly          // a change of members counts when it is appended
+	InstallWithoutItem // a state is sent without its items
+	ReleasedEarly      // what a state replaces is let go of before the state is on disk
+	ReleasedTooMuch    // what a state replaces is let go of although the new one has it, too
+	ServesEarly        // a leader serves before it has applied an entry of its term
+	ReadsUnasked       // a leader answers read barriers without asking whether it still leads
+
+	// queue
+	CountLost      // a message that comes back by a consumer's fault is not counted
+	FlagLost       // a message that comes back does not say that it was delivered before
+	DoubleCheckout // now and then a message that is handed out stays ready
+	DeadKeeps      // what a session held that ends does not come back
+	SettlesAnother // a settlement hits another consumer of the same session
+	EpochForgotten // an epoch that is asked for again says that nothing was accepted before it
+	PurgeTakesHeld // a purge takes what a consumer holds, too
+
+	// queuehost
+	ConfirmEarly      // a publish is accepted as soon as it is packed
+	EpochNotRaised    // a try opens the epoch in which publishes were sent
+	SentTwice         // publishes that the old epoch has are sent again
+	SettlesNotResent  // settlements that were under way are forgotten with the try
+	ResumedTooFar     // a consumer that is attached again says it has one delivery more than it has
+	CreditDoubled     // a consumer that is attached again states its credit twice
+	GetterKeeps       // what a getter got and never heard of stays with it
+	StaleTry          // what comes of a try that is over is believed
+	SettledEarly      // settlements count as carried out as soon as they are packed
+	IDsForgotten      // a new leader gives out ids of consumers that are there
+	FollowerSkips     // a member leaves out a command that others have packed
+	OrderLost         // publishes that are sent again go out of order
+	ConsumersNotAgain // a consumer is not attached again when the session is resumed
+
+	bugs
+)
+
+var names = [...]string{
+	None:               "none",
+	SyncSkipped:        "sync skipped",
+	TailCutTooFar:      "tail cut too far",
+	VoteNotWritten:     "vote not written",
+	VotesForgotten:     "votes forgotten",
+	AnswerBeforeSync:   "answer before sync",
+	StagedNotStable:    "staged not stable",
+	PayloadOfOther:     "payload of other",
+	CommitAhead:        "commit ahead",
+	ConfEarly:          "conf early",
+	InstallWithoutItem: "install without item",
+	ReleasedEarly:      "released early",
+	ReleasedTooMuch:    "released too much",
+	ServesEarly:        "serves early",
+	ReadsUnasked:       "reads unasked",
+	CountLost:          "count lost",
+	FlagLost:           "flag lost",
+	DoubleCheckout:     "double checkout",
+	DeadKeeps:          "dead keeps",
+	SettlesAnother:     "settles another",
+	EpochForgotten:     "epoch forgotten",
+	PurgeTakesHeld:     "purge takes held",
+	ConfirmEarly:       "confirm early",
+	EpochNotRaised:     "epoch not raised",
+	SentTwice:          "sent twice",
+	SettlesNotResent:   "settles not resent",
+	ResumedTooFar:      "resumed too far",
+	CreditDoubled:      "credit doubled",
+	GetterKeeps:        "getter keeps",
+	StaleTry:           "stale try",
+	SettledEarly:       "settled early",
+	IDsForgotten:       "ids forgotten",
+	FollowerSkips:      "follower skips",
+	OrderLost:          "order lost",
+	ConsumersNotAgain:  "consumers not again",
+}
+
+// String returns the mistake's name.
+func (b Bug) String() string {
+	if b < bugs {
+		return names[b]
+	}
+	return "?"
+}
+
+// now is the mistake that is made. It is set before anything begins and after everything has ended, never in between.
+var now Bug
+
+// Is reports whether a mistake is to be made here. It costs a load and a comparison.
+func Is(b Bug) bool { return now == b }
+
+// Plant makes a mistake from now on, or none; only tests of the simulations do that.
+func Plant(b Bug) { now = b }
+
+// All returns every mistake.
+func All() []Bug {
+	var all []Bug
+	for b := None + 1; b < bugs; b++ {
+		all = append(all, b)
+	}
+	return all
+}
