@@ -1,26 +1,36 @@
 package sim
 
 import (
-	"bytes"
 	"fmt"
+	"time"
 
+	"holdfast/internal/cluster"
 	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
 )
 
 // record is a message as the clients know it.
 type record struct {
-	id        uint64
-	by        *client
-	order     uint64 // of its publisher
-	told      bool
-	outcome   queuehost.Outcome
-	delivered int
-	holder    *consumer // has it and has not settled it
-	done      bool      // acknowledged, or discarded
-	doubt     bool      // whoever did that crashed, or was taken for dead: nobody may have heard of it
-	doneBy    *node
-	doneIn    uint64 // the incarnation of it
+	id         uint64
+	by         *client
+	order      uint64 // of its publisher
+	persistent bool
+	crashes    int // of the home of its queue, when it was published
+	told       bool
+	outcome    queuehost.Outcome
+	delivered  int
+	holder     *consumer // has it and has not settled it
+	done       bool      // acknowledged, or discarded
+	doubt      bool      // whoever did that crashed, or was taken for dead: nobody may have heard of it
+	doneBy     *client
+	purgeable  bool // a purge may have taken it
+
+	// How often it has come back by the fault of a consumer: as its last delivery said, and what clients know to have
+	// happened since, at least and at most.
+	count, lo, hi int
+	left          int    // of its queue, at its last delivery
+	backBy        *node  // who has given it back since
+	backIn        uint64 // in which incarnation
 }
 
 // checker compares what clients were told with what they got.
@@ -29,14 +39,18 @@ type checker struct {
 	records []*record
 	names   int
 	order   map[*client]uint64
-	cut     map[pair]bool  // links that do not come back by themselves
-	since   map[pair]int64 // links that are down
-	goneAt  map[pair]bool  // node and incarnation that was taken for dead
-	stats   struct{ delivered, redelivered, accepted, unknown int }
+	loose   map[uint64]int64 // nodes that somebody takes for dead, or did up to then: others may have what their clients hold
+	stats   Stats
 }
 
+// Stats are counts of a run.
+type Stats struct{ Published, Delivered, Redelivered, Accepted, Unknown, Refused, compared, counted, faults int }
+
+// patience is how soon an operation was surely carried out if it is answered: later answers may say that nobody knows.
+const patience = 14 * time.Second
+
 func (k *checker) init(w *World) {
-	*k = checker{w: w, order: map[*client]uint64{}, cut: map[pair]bool{}, since: map[pair]int64{}, goneAt: map[pair]bool{}}
+	*k = checker{w: w, order: map[*client]uint64{}, loose: map[uint64]int64{}}
 }
 
 func (k *checker) name() string {
@@ -44,12 +58,54 @@ func (k *checker) name() string {
 	return fmt.Sprintf("consumer %d", k.names)
 }
 
-func (k *checker) publish(c *client) *record {
+func (k *checker) publish(c *client, persistent bool) *record {
 	k.order[c]++
-	r := &record{id: uint64(len(k.records) + 1), by: c, order: k.order[c]}
+	r := &record{id: uint64(len(k.records) + 1), by: c, order: k.order[c], persistent: persistent, crashes: c.q.crashes, left: c.q.left}
+	if p := c.q.purge; p != nil && (p.open || k.w.clk.Mono() < p.until) {
+		r.purgeable = true
+	}
 	k.records = append(k.records, r)
-	k.w.about(r, "published on node %d to queue %d", c.n.id, c.q)
+	k.w.about(r, "published on node %d to queue %d", c.n.id, c.q.def.ID)
 	return r
+}
+
+// told notes the outcome of a publish.
+func (k *checker) told(r *record, o queuehost.Outcome) {
+	r.outcome, r.told = o, true
+	k.w.about(r, "told %v", o)
+	switch {
+	case o == queuehost.Gone && !r.by.q.deleted:
+		k.w.failf("message %d: queue %d is said to be gone, and is there", r.id, r.by.q.def.ID)
+	case o == queuehost.Refused && r.by.q.home == 0 && !r.by.q.deleted:
+		k.w.failf("message %d was refused by a quorum queue", r.id)
+	case o == queuehost.Refused && r.delivered > 0:
+		k.w.failf("message %d was refused, and delivered", r.id)
+	}
+}
+
+// purge purges the queue of a client.
+func (k *checker) purge(c *client) {
+	q := c.q
+	if q.purge != nil && q.purge.open {
+		return
+	}
+	p := &purge{open: true}
+	q.purge = p
+	for _, r := range k.records {
+		if r.by.q == q {
+			r.purgeable = true
+		}
+	}
+	w := k.w
+	w.trace("queue %d is purged", q.def.ID)
+	n := c.n
+	starts := n.starts
+	c.h.Purge(func(_ uint64, err error) {
+		p.open = false
+		if err != nil || n.starts != starts {
+			p.until = w.clk.Mono() + int64(time.Minute)
+		}
+	})
 }
 
 // delivered checks a delivery, and returns its message.
@@ -65,6 +121,15 @@ func (k *checker) delivered(s *consumer, id uint64, d queuehost.Delivery) *recor
 	}
 	if s.over {
 		w.about(r, "delivered to %s of node %d, which has left", s.name, s.c.n.id)
+		r.hi++
+		return r
+	}
+	if r.told && r.outcome == queuehost.Refused {
+		w.failf("%s got message %d, which was refused", s.name, id)
+	}
+	if k.isLoose(s.c.n) { // it may have been sent before the node was taken for dead
+		w.about(r, "delivered to %s of node %d, which somebody takes for dead", s.name, s.c.n.id)
+		r.hi++
 		return r
 	}
 	if h := r.holder; h != nil && !h.over && h != s {
@@ -85,35 +150,84 @@ func (k *checker) delivered(s *consumer, id uint64, d queuehost.Delivery) *recor
 		}
 		s.last[r.by] = r.order
 	}
-	w.about(r, "delivered as %d to %s of node %d, redelivered %v", d.ID, s.name, s.c.n.id, d.Redelivered)
+	k.counts(s, r, int(d.Count))
+	w.about(r, "delivered as %d to %s of node %d, redelivered %v, count %d", d.ID, s.name, s.c.n.id, d.Redelivered, d.Count)
 	r.delivered++
 	r.done, r.doubt = false, false
-	k.stats.delivered++
+	k.stats.Delivered++
 	if d.Redelivered {
-		k.stats.redelivered++
+		k.stats.Redelivered++
 	}
 	r.holder = s
 	return r
 }
 
+// counts checks how often a message says that it has come back by a consumer's fault.
+func (k *checker) counts(s *consumer, r *record, n int) {
+	q := s.c.q
+	most := r.count + r.hi + q.leaving - r.left
+	if least := r.count + r.lo; q.home == 0 && (n < least || n > most) {
+		k.w.failf("%s got message %d, which says that it came back %d times: it was %d to %d", s.name, r.id, n, least, most)
+	}
+	k.stats.counted++
+	r.count, r.lo, r.hi, r.left, r.backBy = n, 0, 0, q.left, nil
+}
+
+// returns notes that a message goes back by a consumer's fault; sure says that nobody else can have it.
+func (r *record) returns(s *consumer, sure bool) {
+	r.hi++
+	if sure {
+		r.lo++
+		r.backBy, r.backIn = s.c.n, s.c.n.starts
+	}
+}
+
 // settled notes a settlement.
 func (k *checker) settled(s *consumer, r *record, how queue.Settlement) {
 	k.w.about(r, "settled by %s: %v", s.name, how)
-	r.holder = nil
-	if how != queue.Requeue {
-		r.done, r.doneBy, r.doneIn = true, s.c.n, s.c.n.starts
+	sure := r.holder == s
+	if r.holder != nil && !sure { // somebody else has it: it was taken away
+		return
 	}
+	r.holder = nil
+	if how == queue.Requeue {
+		r.returns(s, sure)
+		return
+	}
+	r.done, r.doubt, r.doneBy = true, !sure, s.c
 }
 
 // back notes that a message goes back.
 func (k *checker) back(s *consumer, r *record) {
 	k.w.about(r, "goes back from %s", s.name)
-	r.holder = nil
+	if r.holder == nil || r.holder == s {
+		r.returns(s, r.holder == s)
+		r.holder = nil
+	}
 }
+
+// doubts notes that nobody may have heard of what a client of a node did, and that others may have what it holds.
+func (k *checker) doubts(is func(*client) bool) {
+	for _, r := range k.records {
+		if r.holder != nil && is(r.holder.c) {
+			k.w.about(r, "is not held any more")
+			r.holder = nil
+		}
+		if r.done && !r.doubt && r.doneBy != nil && is(r.doneBy) {
+			r.doubt = true
+		}
+		if r.backBy != nil && is(r.backClient()) {
+			r.lo, r.backBy = 0, nil
+		}
+	}
+}
+
+// backClient stands for who has given the message back.
+func (r *record) backClient() *client { return &client{n: r.backBy, q: r.by.q} }
 
 // crashed notes the end of a process.
 func (k *checker) crashed(n *node) {
-	for _, c := range n.clients {
+	for _, c := range append(append([]*client(nil), n.clients...), n.retired...) {
 		c.gone = true
 		for _, s := range []*consumer{c.sub, c.getter} {
 			if s != nil {
@@ -121,152 +235,73 @@ func (k *checker) crashed(n *node) {
 			}
 		}
 	}
-	for _, r := range k.records {
-		if r.holder != nil && r.holder.c.n == n {
-			r.holder = nil
-		}
-		if r.done && r.doneBy == n {
-			r.doubt = true
+	k.doubts(func(c *client) bool { return c.n == n })
+	for _, q := range k.w.all {
+		if q.home == n.id {
+			q.crashes++
+			k.homeLost(q, func(*node) bool { return true })
 		}
 	}
 }
 
-// gone notes that a node is taken for dead: what its clients hold may go to others.
-func (k *checker) gone(n *node) {
-	p := pair{n.id, n.starts}
-	for _, r := range k.records {
-		if r.holder != nil && r.holder.c.n == n {
-			r.holder = nil
-		}
-		if r.done && r.doneBy == n {
-			r.doubt = true
+// linkDown notes what the end of a link means for classic queues at its ends.
+func (k *checker) linkDown(a, b *node) {
+	for _, q := range k.w.all {
+		switch q.home {
+		case a.id:
+			k.homeLost(q, func(n *node) bool { return n == b })
+		case b.id:
+			k.homeLost(q, func(n *node) bool { return n == a })
 		}
 	}
-	k.goneAt[p] = true
 }
 
-// finish heals everything, takes all that is left out of the queues, and compares.
-func (w *World) finish() {
-	if w.err != nil {
-		return
-	}
-	w.trace("finish")
-	w.calm = true
-	for _, n := range w.nodes {
-		n.paused = 0
-		if !n.up {
-			n.restart()
+// homeLost notes that nodes have lost the home of a classic queue.
+func (k *checker) homeLost(q *simQueue, who func(*node) bool) {
+	for _, n := range k.w.nodes {
+		if !who(n) {
+			continue
 		}
-	}
-	for _, a := range w.nodes {
-		for _, b := range w.nodes {
-			if a.id < b.id && w.check.cut[pair{a.id, b.id}] {
-				w.heal(a, b)
-			}
-		}
-	}
-	w.rest(400)
-	for _, n := range w.nodes {
 		for _, c := range n.clients {
-			if len(c.under) > 0 {
-				w.failf("node %d: %d publishes have no outcome", n.id, len(c.under))
+			if c.q != q {
+				continue
 			}
-			if c.sub != nil {
-				if c.sub.drained != 0 {
-					w.failf("%s: %d drains have no answer", c.sub.name, c.sub.drained)
+			for _, s := range []*consumer{c.sub, c.getter} {
+				if s != nil { // it is told, unless the queue has not heard of it yet
+					s.robbed()
 				}
-				c.leave(false)
-			}
-			if s := c.getter; s != nil {
-				for _, x := range s.held {
-					w.check.back(s, x.r)
-				}
-				s.held, s.over = nil, true
-				c.h.Detach(s.id, nil)
 			}
 		}
 	}
-	w.rest(20)
-	w.drain()
-	w.compare()
+	k.doubts(func(c *client) bool { return c.q == q && who(c.n) })
 }
 
-// rest lets time pass, with all that follows.
-func (w *World) rest(ticks int) {
-	for range ticks {
-		w.settle()
-		w.tick()
-	}
-	w.settle()
-}
+// looseFor is how long news that a node is dead may take effect after it was taken back.
+const looseFor = int64(30 * time.Second)
 
-// drain consumes all that is left.
-func (w *World) drain() {
-	n := w.nodes[w.rng.IntN(len(w.nodes))]
-	for q := range w.defs {
-		c := &client{n: n, q: q, h: n.handles[q], credit: n.reg.NewCredit(), under: map[uint64]*record{}}
-		n.clients = append(n.clients, c)
-		s := &consumer{c: c, name: w.check.name(), last: map[*client]uint64{}}
-		s.id = c.h.Attach(queuehost.ConsumerSpec{Credit: queuehost.Unlimited, Prefetch: 50}, s, func(queue.ConsumerID, error) {})
-		for range 2000 {
-			w.settle()
-			if len(s.held) == 0 {
-				break
+// look notes which nodes somebody takes for dead: what their clients hold may go to others.
+func (k *checker) look() {
+	now := k.w.clk.Mono()
+	for _, n := range k.w.nodes {
+		for _, m := range k.w.nodes {
+			if m == n || !m.up {
+				continue
 			}
-			var ranges []queue.Range
-			for _, x := range s.held {
-				ranges = append(ranges, queue.Range{First: x.id, Last: x.id})
-				w.check.settled(s, x.r, queue.Ack)
+			if is, _ := m.health.Condition(n.id); is == cluster.Gone {
+				k.loose[n.id] = now + looseFor
 			}
-			s.held = nil
-			c.h.Settle(s.id, ranges, queue.Ack)
 		}
-		w.rest(5)
-		answered := false
-		c.h.Count(func(ready, _ uint64, err error) {
-			answered = true
-			if err != nil || ready != 0 {
-				w.failf("queue %d: %d messages are ready at the end (%v)", q, ready, err)
+		if k.isLoose(n) {
+			for _, c := range n.clients {
+				for _, s := range []*consumer{c.sub, c.getter} {
+					for i := 0; s != nil && i < len(s.held); i++ {
+						s.held[i].stale = true
+					}
+				}
 			}
-		})
-		w.rest(5)
-		if !answered {
-			w.failf("queue %d does not answer at the end", q)
-		}
-		if st := c.h.Stats(); st.Unacked != 0 {
-			c.h.Explain(func(x queuehost.Explanation) {
-				w.failf("queue %d: %d messages are held by nobody who is there: %v", q, st.Unacked, x.Lines)
-			})
-			w.rest(5)
+			k.doubts(func(c *client) bool { return c.n == n })
 		}
 	}
 }
 
-// compare says what is missing, and whether the members are equal.
-func (w *World) compare() {
-	for _, r := range w.check.records {
-		switch {
-		case r.told && r.outcome == queuehost.Accepted:
-			w.check.stats.accepted++
-			if !r.done {
-				w.failf("message %d was accepted and is lost (delivered %d times)", r.id, r.delivered)
-				return
-			}
-		case r.told:
-			w.check.stats.unknown++
-		}
-	}
-	for q := range w.defs {
-		var index uint64
-		var state []byte
-		for i, n := range w.nodes {
-			n.handles[q].MemberState(func(at uint64, blob []byte) {
-				if i > 0 && (at != index || !bytes.Equal(blob, state)) {
-					w.failf("queue %d: node %d is at entry %d, node 1 at %d, equal: %v", q, n.id, at, index, bytes.Equal(blob, state))
-				}
-				index, state = at, blob
-			})
-			w.settle()
-		}
-	}
-}
+func (k *checker) isLoose(n *node) bool { return k.w.clk.Mono() < k.loose[n.id] }

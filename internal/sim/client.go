@@ -12,7 +12,7 @@ import (
 // client is a connection to a node that publishes into one queue and consumes from it.
 type client struct {
 	n      *node
-	q      int
+	q      *simQueue
 	h      *queuehost.Handle
 	credit *queuehost.Credit
 	seq    uint64
@@ -28,7 +28,10 @@ type consumer struct {
 	id        queue.ConsumerID
 	name      string
 	noAck     bool
+	prefetch  int
 	window    *queuehost.Window // nil: unlimited credit
+	granted   uint64            // with a window: deliveries that it may get altogether
+	got       uint64            // deliveries that have come
 	held      []held
 	last      map[*client]uint64 // order of the last first delivery, by publisher
 	over      bool               // cancelled, detached, or its process is gone
@@ -38,8 +41,9 @@ type consumer struct {
 }
 
 type held struct {
-	id uint64
-	r  *record
+	id    uint64
+	r     *record
+	stale bool // somebody took the node for dead: the queue may have given it to others
 }
 
 // Settled implements queuehost.Ticket.
@@ -51,52 +55,80 @@ func (c *client) Settled(first, last uint64, o queuehost.Outcome) {
 			return
 		}
 		delete(c.under, seq)
-		r.outcome = o
-		r.told = true
-		c.n.w.about(r, "told %v", o)
+		c.n.w.check.told(r, o)
 	}
 }
 
 func (w *World) newClient(n *node) *client {
-	q := w.rng.IntN(len(w.defs))
-	c := &client{n: n, q: q, h: n.handles[q], credit: n.reg.NewCredit(), under: map[uint64]*record{}}
+	q := w.queues[w.rng.IntN(len(w.queues))]
+	h := n.handles[q]
+	if h == nil { // it has not heard of the queue
+		return nil
+	}
+	c := &client{n: n, q: q, h: h, credit: n.reg.NewCredit(), under: map[uint64]*record{}}
 	n.clients = append(n.clients, c)
 	return c
 }
 
-// act has some client do something.
+// retire ends a client's part; publishes still wait for their outcomes.
+func (n *node) retire(c *client) {
+	n.clients = slices.DeleteFunc(n.clients, func(x *client) bool { return x == c })
+	n.retired = append(n.retired, c)
+	for _, s := range []*consumer{c.sub, c.getter} {
+		if s != nil {
+			s.over = true
+		}
+	}
+}
+
+// act has some client do something, or the people who run it all.
 func (w *World) act() {
+	switch k := w.rng.IntN(1000); {
+	case k < 4 && w.o.Reshapes:
+		w.reshape()
+	case k < 6 && w.o.Deletes:
+		w.remove(w.rng.IntN(len(w.queues)))
+	}
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
 	if !n.up || n.paused > 0 {
 		return
 	}
-	if len(n.clients) < 3 {
+	if len(n.clients) < 4 {
 		w.newClient(n)
 	}
+	if len(n.clients) == 0 {
+		return
+	}
 	c := n.clients[w.rng.IntN(len(n.clients))]
-	switch k := w.rng.IntN(100); {
-	case k < 45:
+	switch k := w.rng.IntN(1000); {
+	case k < 450:
 		c.publish(1 + w.rng.IntN(6))
-	case k < 60:
+	case k < 600:
 		if c.sub == nil {
 			c.subscribe()
 		} else {
 			c.settleSome()
 		}
-	case k < 85:
+	case k < 850:
 		c.settleSome()
-	case k < 90:
+	case k < 900:
 		c.get()
-	case k < 94:
+	case k < 940:
 		if c.sub != nil {
 			c.leave(w.rng.IntN(2) == 0)
 		}
-	case k < 97:
+	case k < 965:
 		c.h.Count(func(uint64, uint64, error) {})
+	case k < 970:
+		if w.o.Purges {
+			w.check.purge(c)
+		}
 	default:
-		if c.sub != nil && !c.sub.over && c.sub.window != nil {
-			c.sub.drained++
-			c.h.Credit(c.sub.id, uint32(w.rng.IntN(3)), true)
+		if s := c.sub; s != nil && !s.over && s.window != nil {
+			n := uint32(w.rng.IntN(3))
+			s.drained++
+			s.granted += uint64(n)
+			c.h.Credit(s.id, n, true)
 		}
 	}
 }
@@ -108,7 +140,8 @@ func (c *client) publish(n int) {
 	}
 	var ps []queuehost.Publish
 	for range n {
-		r := w.check.publish(c)
+		persistent := w.rng.IntN(2) == 0
+		r := w.check.publish(c, persistent)
 		size := 16 + w.rng.IntN(100)
 		if w.rng.IntN(300) == 0 {
 			size = message.ChunkSize + 1000
@@ -120,7 +153,7 @@ func (c *client) publish(n int) {
 		b.Write(body)
 		c.seq++
 		c.under[c.seq] = r
-		ps = append(ps, queuehost.Publish{Message: b.Message(), Persistent: w.rng.IntN(2) == 0, Ticket: c, Seq: c.seq, Credit: c.credit})
+		ps = append(ps, queuehost.Publish{Message: b.Message(), Persistent: persistent, Ticket: c, Seq: c.seq, Credit: c.credit})
 	}
 	c.h.Publish(ps)
 }
@@ -141,20 +174,41 @@ func idOf(m message.Message) (uint64, bool) {
 	return binary.BigEndian.Uint64(b), true
 }
 
+// load reads a message of a queue that runs here from the disk.
+func (n *node) load(l *queuehost.Loader) (m message.Message, err error) {
+	if m, err = l.Load(n.reader); err != nil {
+		return m, err
+	}
+	m.Head = slices.Clone(m.Head)
+	for i := range l.Chunks() {
+		chunk, err := l.Chunk(n.reader, i)
+		if err != nil {
+			return m, err
+		}
+		m.Chunks = append(m.Chunks, slices.Clone(chunk))
+	}
+	return m, nil
+}
+
 func (c *client) subscribe() {
 	w := c.n.w
-	s := &consumer{c: c, name: w.check.name(), noAck: w.rng.IntN(8) == 0, last: map[*client]uint64{}}
-	spec := queuehost.ConsumerSpec{Tag: s.name, Prefetch: uint32(w.rng.IntN(12)), NoAck: s.noAck, Credit: queuehost.Unlimited}
+	s := &consumer{c: c, name: w.check.name(), last: map[*client]uint64{}}
+	s.noAck = w.rng.IntN(8) == 0 && c.q.home == 0
+	s.prefetch = w.rng.IntN(12)
+	spec := queuehost.ConsumerSpec{Tag: s.name, Prefetch: uint32(s.prefetch), NoAck: s.noAck, Credit: queuehost.Unlimited}
 	if w.rng.IntN(2) == 0 {
 		s.window = &queuehost.Window{Size: 4 + uint32(w.rng.IntN(20))}
 		spec.Credit, spec.Wake = s.window.Size, true
+		s.granted = uint64(spec.Credit)
 	}
 	c.sub = s
 	s.id = c.h.Attach(spec, s, func(_ queue.ConsumerID, err error) {
 		s.attached = err == nil
-		if err != nil && c.sub == s {
+		if err != nil {
 			s.over = true
-			c.sub = nil
+			if c.sub == s {
+				c.sub = nil
+			}
 		}
 	})
 }
@@ -162,7 +216,7 @@ func (c *client) subscribe() {
 // settleSome ends some checkouts.
 func (c *client) settleSome() {
 	for _, s := range []*consumer{c.sub, c.getter} {
-		if s == nil || len(s.held) == 0 || s.over && s.cancelled {
+		if s == nil || len(s.held) == 0 || s.over {
 			continue
 		}
 		w := c.n.w
@@ -189,20 +243,32 @@ func (c *client) settleSome() {
 func (c *client) leave(cancel bool) {
 	s := c.sub
 	c.sub = nil
-	end := func() {
-		s.over = true
-		w := c.n.w
-		for _, x := range s.held {
-			w.check.back(s, x.r)
-		}
-		s.held = nil
-		c.h.Detach(s.id, nil)
-	}
+	end := func() { c.detach(s) }
 	if cancel {
 		c.h.Cancel(s.id, end)
 		return
 	}
 	end()
+}
+
+// detach removes a consumer or getter: what it holds goes back.
+func (c *client) detach(s *consumer) {
+	if s.over {
+		return
+	}
+	s.over = true
+	w := c.n.w
+	for _, x := range s.held {
+		w.check.back(s, x.r)
+	}
+	s.held = nil
+	c.q.leaving++
+	asked := w.clk.Mono()
+	c.h.Detach(s.id, func() {
+		if w.clk.Mono()-asked < int64(patience) {
+			c.q.left++
+		}
+	})
 }
 
 func (c *client) get() {
@@ -212,8 +278,11 @@ func (c *client) get() {
 	}
 	s := c.getter
 	c.h.Get(s.id, false, func(d queuehost.Delivery, _ uint64, ok bool, err error) {
-		if ok && err == nil {
+		switch {
+		case ok && err == nil:
 			s.take(d)
+		case err != nil: // a message may have been on its way, and goes back
+			c.q.leaving++
 		}
 	})
 }
@@ -223,18 +292,32 @@ func (s *consumer) Deliver(ds []queuehost.Delivery) {
 	for _, d := range ds {
 		s.take(d)
 	}
-	if s.window != nil && !s.over {
-		if n := s.window.Sent(uint32(len(ds))); n > 0 {
-			s.c.h.Credit(s.id, n, false)
-		}
+	s.got += uint64(len(ds))
+	if s.window == nil || s.over {
+		return
+	}
+	if s.got > s.granted {
+		s.c.n.w.failf("%s got %d deliveries, and may get %d", s.name, s.got, s.granted)
+	}
+	if n := s.window.Sent(uint32(len(ds))); n > 0 {
+		s.granted += uint64(n)
+		s.c.h.Credit(s.id, n, false)
 	}
 }
 
 func (s *consumer) take(d queuehost.Delivery) {
 	w := s.c.n.w
 	if d.Load != nil {
-		w.failf("%s: a delivery of another node is to be loaded", s.name)
-		return
+		if s.c.q.home != s.c.n.id {
+			w.failf("%s: a delivery of another node is to be loaded", s.name)
+			return
+		}
+		m, err := s.c.n.load(d.Load)
+		if err != nil {
+			w.failf("%s: delivery %d cannot be read: %v", s.name, d.ID, err)
+			return
+		}
+		d.Message = m
 	}
 	id, ok := idOf(d.Message)
 	if !ok {
@@ -252,23 +335,64 @@ func (s *consumer) take(d queuehost.Delivery) {
 	case s.noAck:
 		w.check.settled(s, r, queue.Ack)
 	default:
-		s.held = append(s.held, held{d.ID, r})
+		s.held = append(s.held, held{d.ID, r, w.check.isLoose(s.c.n)})
+		if n := s.holds(); s.prefetch > 0 && n > s.prefetch {
+			w.failf("%s holds %d messages, and may hold %d", s.name, n, s.prefetch)
+		}
 	}
+}
+
+// holds is how many messages it surely holds.
+func (s *consumer) holds() (n int) {
+	for _, x := range s.held {
+		if !x.stale {
+			n++
+		}
+	}
+	return n
 }
 
 // Cancelled implements queuehost.Consumer.
 func (s *consumer) Cancelled(reason error) {
-	s.over, s.cancelled = true, true
-	s.c.n.w.failf("%s was cancelled: %v", s.name, reason)
+	s.cancelled = true
+	s.lost()
+	if q := s.c.q; !q.deleted && q.home == 0 {
+		s.c.n.w.failf("%s was cancelled: %v", s.name, reason)
+	}
+}
+
+// lost ends a consumer that the queue has ended.
+func (s *consumer) lost() {
+	s.over = true
+	s.robbed()
+	if s.c.sub == s {
+		s.c.sub = nil
+	}
+	if s.c.getter == s {
+		s.c.getter = nil
+	}
+}
+
+// robbed takes away what a consumer has: its queue has given it to others, or will.
+func (s *consumer) robbed() {
+	for _, x := range s.held {
+		if x.r.holder == s {
+			x.r.holder = nil
+			x.r.hi++
+		}
+	}
+	s.held = nil
 }
 
 // Drained implements queuehost.Consumer.
-func (s *consumer) Drained(uint32) {
+func (s *consumer) Drained(left uint32) {
 	s.drained--
 	if s.drained < 0 {
 		s.c.n.w.failf("%s: more answers than drains", s.name)
 	}
+	s.granted -= min(s.granted, uint64(left))
 	if s.window != nil && !s.over {
+		s.granted += uint64(s.window.Size)
 		s.c.h.Credit(s.id, s.window.Size, false)
 	}
 }
@@ -276,6 +400,7 @@ func (s *consumer) Drained(uint32) {
 // Wake implements queuehost.Consumer.
 func (s *consumer) Wake() {
 	if !s.over {
+		s.granted++
 		s.c.h.Credit(s.id, 1, false)
 	}
 }

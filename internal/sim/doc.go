@@ -1,11 +1,15 @@
 // Package sim runs the nodes of a cluster in one process, one seed, one step at a
 // time: real logs on a disk in memory, real raft groups and real queues, and between
-// them links, clocks and power that fail as the seed says. Clients publish,
-// consume and acknowledge all the while, and a checker compares what they were told
-// with what they got.
+// them links, clocks, disks and power that fail as the seed says. Clients publish,
+// consume and acknowledge all the while, queues are declared, purged and deleted, members come and go, and a
+// checker compares what clients were told with what they got.
 //
 //   - disk.go: a node's log, stepped
-//   - world.go: nodes, links, time, faults
+//   - ledger.go: what the log has to hold, and what equal members have to say
+//   - world.go: nodes, links, time
+//   - fault.go: what goes wrong
+//   - queues.go: queues and their members, as a catalog would have them
 //   - client.go: what clients do
-//   - check.go: what must hold
+//   - check.go, complain.go: what must hold
+//   - end.go: all is healed, all that is left is taken out, and compared
 package sim

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"holdfast/internal/clock"
+	"holdfast/internal/cluster"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
@@ -17,30 +18,43 @@ import (
 type Options struct {
 	Seed    uint64
 	Nodes   int
-	Members int // of each queue, on the first nodes
-	Queues  int
+	Members int // of each quorum queue, when it is declared
+	Queues  int // quorum queues
+	Classic int // queues that live on one node
 	// What members keep for others that are behind; 0: as much as ever. With little, states are sent.
 	KeepTail    int64
 	KeepEntries int
 	Steps       int // of clients
 	Faults      int
+	Relayed     bool                             // a node counts as alive that somebody else hears
+	Reshapes    bool                             // members change
+	Deletes     bool                             // queues are deleted, and others declared
+	Purges      bool                             // queues are purged
 	Watch       uint64                           // a message whose life is told
 	Trace       func(format string, args ...any) // nil: nobody reads along
 }
 
 // World is a cluster, its clients, and what happens to them.
 type World struct {
-	o       Options
-	rng     *rand.Rand
-	clk     *clock.Manual
-	nodes   []*node
-	links   map[route]*line
-	defs    []queuehost.QueueDef
-	members []replica.Member
-	check   checker
-	steps   int
-	err     error
-	calm    bool // no more faults
+	o          Options
+	rng        *rand.Rand
+	clk        *clock.Manual
+	nodes      []*node
+	links      map[route]*line
+	queues     []*simQueue // that there are
+	all        []*simQueue // those that were, too
+	lastQueue  seglog.GroupID
+	lastMember uint64
+	states     map[at]uint64
+	scratch    []byte
+	check      checker
+	steps      int
+	err        error
+	calm       bool // no more faults
+
+	cut    map[pair]bool // links that do not come back by themselves
+	stuck  map[pair]int  // what is sent this way stays on its way: so many steps; then the link breaks, or it goes on
+	silent map[pair]int64
 }
 
 // node is one node of the cluster; its id is its place, from 1 on.
@@ -49,13 +63,28 @@ type node struct {
 	id      uint64
 	starts  uint64
 	disk    *disk
+	clk     *skewed
 	rep     *replica.Node
 	reg     *queuehost.Registry
-	handles []*queuehost.Handle
+	health  *cluster.Detector
+	reader  *queuehost.Reader
+	handles map[*simQueue]*queuehost.Handle
 	clients []*client
+	retired []*client
+	news    []func()  // of the catalog, not heard yet
+	asking  []*change // that its members were asked for
 	up      bool
 	paused  int // steps it does nothing
 }
+
+// skewed is the clock of a node: its wall time jumps.
+type skewed struct {
+	clock.Clock
+	by time.Duration
+}
+
+// Now implements clock.Clock.
+func (c *skewed) Now() time.Time { return c.Clock.Now().Add(c.by) }
 
 // route is one lane between two nodes: replica's three, then the queues' two.
 type route struct {
@@ -69,7 +98,7 @@ const (
 	laneBulk = 4
 )
 
-// line is messages on their way. What is held arrives later.
+// line is messages on their way.
 type line struct {
 	messages [][]byte
 }
@@ -79,19 +108,20 @@ type pair struct{ from, to uint64 }
 
 // New makes a cluster that is at rest.
 func New(o Options) *World {
-	w := &World{o: o, rng: rand.New(rand.NewPCG(o.Seed, 99)), links: map[route]*line{}}
+	w := &World{
+		o: o, rng: rand.New(rand.NewPCG(o.Seed, 99)), links: map[route]*line{}, lastQueue: 9, states: map[at]uint64{},
+		cut: map[pair]bool{}, stuck: map[pair]int{}, silent: map[pair]int64{},
+	}
 	w.clk = clock.NewManual(time.Unix(1_700_000_000, 0))
 	w.check.init(w)
-	for i := range min(o.Nodes, o.Members) {
-		w.members = append(w.members, replica.Member{ID: uint64(i + 1), Node: uint64(i + 1)})
-	}
-	for i := range o.Queues {
-		w.defs = append(w.defs, queuehost.QueueDef{ID: seglog.GroupID(10 + i), VHost: "/", Name: fmt.Sprintf("q%d", i), Durable: true})
-	}
 	for i := range o.Nodes {
-		n := &node{w: w, id: uint64(i + 1)}
-		w.nodes = append(w.nodes, n)
-		n.start(vfs.NewMem())
+		w.nodes = append(w.nodes, &node{w: w, id: uint64(i + 1), clk: &skewed{Clock: w.clk}})
+	}
+	for i := range o.Queues + o.Classic {
+		w.declare(i, i >= o.Queues)
+	}
+	for _, n := range w.nodes {
+		n.start(vfs.NewMem(), nil)
 	}
 	return w
 }
@@ -104,55 +134,91 @@ func (w *World) failf(format string, args ...any) {
 
 func (w *World) trace(format string, args ...any) {
 	if w.o.Trace != nil {
-		w.o.Trace(format, args...)
+		w.o.Trace("step %d, %v: %s", w.steps, time.Duration(w.clk.Mono()), fmt.Sprintf(format, args...))
 	}
 }
 
 // about tells something about a message, if it is the one that is watched.
 func (w *World) about(r *record, format string, args ...any) {
 	if r != nil && r.id == w.o.Watch {
-		w.trace("step %d, %v: message %d: %s", w.steps, time.Duration(w.clk.Mono()), r.id, fmt.Sprintf(format, args...))
+		w.trace("message %d: %s", r.id, fmt.Sprintf(format, args...))
 	}
 }
 
-// start starts a node's process on a disk.
-func (n *node) start(fs *vfs.Mem) {
+// start starts a node's process on a disk that has to hold what the ledger says.
+func (n *node) start(fs *vfs.Mem, before ledger) {
 	w := n.w
 	n.starts++
-	n.disk = newDisk(w, fs)
+	n.disk = newDisk(w, fs, before)
 	if w.err != nil {
 		return
 	}
-	quiet := slog.New(slog.DiscardHandler)
+	quiet := slog.New(complaints{n})
 	n.rep = replica.Open(replica.Options{
-		Log: n.disk, Reader: n.disk, Transport: n, NodeID: n.id, Shards: 2, Clock: w.clk, Logger: quiet,
+		Log: n.disk, Reader: n.disk, Transport: n, NodeID: n.id, Shards: 2, Clock: n.clk, Logger: quiet,
 		SnapshotEntries: 200, SnapshotBytes: 32 << 10, KeepTail: w.o.KeepTail, KeepEntries: w.o.KeepEntries,
 	})
 	log := n.disk.Log
 	n.reg = queuehost.New(queuehost.Options{
-		Log: log, Node: n.rep, Clock: w.clk, Logger: quiet, Link: farLink{n}, Incarnation: n.starts, Stepped: true,
+		Log: log, Node: n.rep, Clock: n.clk, Logger: quiet, Link: farLink{n}, Incarnation: n.starts, Stepped: true,
 		TailCache: 16 << 10, NewReader: func() *queuehost.Reader { return queuehost.NewReader(log.NewReader()) },
+		Applied: n.applied, Deleted: func(id seglog.GroupID) bool { return w.isDeleted(id) },
 	})
+	n.reader = queuehost.NewReader(log.NewReader())
+	n.health = cluster.NewDetector()
 	if err := n.rep.Replay(n.reg.Host); err != nil {
 		w.failf("node %d: %v", n.id, err)
 		return
 	}
-	n.handles = nil
-	for _, def := range w.defs {
-		h, err := n.reg.CreateQuorum(def, w.members)
-		if err != nil {
-			w.failf("node %d: %v", n.id, err)
-			return
-		}
-		n.handles = append(n.handles, h)
+	n.handles, n.news, n.asking = map[*simQueue]*queuehost.Handle{}, nil, nil
+	for _, q := range w.queues {
+		n.open(q)
 	}
 	n.rep.Prepare()
 	n.disk.Log.Start()
 	n.disk.ask = n.rep.NeedSnapshots
+	n.clean()
+	for _, q := range w.queues {
+		if q.home == 0 && w.err == nil {
+			n.reg.SetMembers(q.def.ID, q.members)
+		}
+	}
+	n.disk.ledger.verify(w, n, n.disk)
 	n.up, n.paused = true, 0
+	var others []uint64
 	for _, m := range w.nodes {
-		if m != n && m.up && !w.check.cut[pair{n.id, m.id}] {
+		if m != n {
+			others = append(others, m.id)
+		}
+	}
+	n.health.Watch(w.clk.Mono(), others)
+	for _, m := range w.nodes {
+		if m != n && m.up && !w.cut[pair{n.id, m.id}] {
 			w.linkUp(n, m)
+		}
+	}
+}
+
+func (w *World) isDeleted(id seglog.GroupID) bool {
+	for _, q := range w.all {
+		if q.def.ID == id {
+			return q.deleted
+		}
+	}
+	return false
+}
+
+// follow carries out what a node's detector says.
+func (n *node) follow(changes []cluster.Change) {
+	for _, c := range changes {
+		switch c.Is {
+		case cluster.Up:
+			n.reg.Trust(c.Node)
+		case cluster.Suspect:
+			n.reg.Suspect(c.Node)
+		case cluster.Gone:
+			n.w.trace("node %d takes node %d for dead", n.id, c.Node)
+			n.reg.Gone(c.Node, c.Incarnation)
 		}
 	}
 }
@@ -161,10 +227,8 @@ func (w *World) linkUp(a, b *node) {
 	for _, x := range [][2]*node{{a, b}, {b, a}} {
 		x[0].rep.PeerUp(x[1].id)
 		x[0].reg.LinkUp(x[1].id, x[1].starts)
-		x[0].reg.Trust(x[1].id)
+		x[0].follow(x[0].health.Up(w.clk.Mono(), x[1].id, x[1].starts))
 	}
-	delete(w.check.since, pair{a.id, b.id})
-	delete(w.check.since, pair{b.id, a.id})
 }
 
 // linkDown breaks the link between two nodes: what is on it is lost.
@@ -173,36 +237,41 @@ func (w *World) linkDown(a, b *node) {
 		for lane := range lanes {
 			delete(w.links, route{x[0].id, x[1].id, lane})
 		}
+		delete(w.stuck, pair{x[0].id, x[1].id})
+		delete(w.silent, pair{x[0].id, x[1].id})
 		if x[0].up {
 			x[0].rep.PeerDown(x[1].id)
-			x[0].reg.LinkDown(x[1].id, fmt.Errorf("broken"))
-		}
-		p := pair{x[0].id, x[1].id}
-		if _, is := w.check.since[p]; !is {
-			w.check.since[p] = w.clk.Mono()
+			x[0].reg.LinkDown(x[1].id, errBroken)
+			x[0].follow(x[0].health.Down(w.clk.Mono(), x[1].id, errBroken, false))
 		}
 	}
+	w.check.linkDown(a, b)
 }
 
-// crash ends a node's process. With power the disk keeps what was written.
+var errBroken = fmt.Errorf("broken")
+
+// crash ends a node's process. Without power the disk keeps only what was synced.
 func (n *node) crash(power bool) {
 	w := n.w
 	w.trace("node %d crashes (power %v)", n.id, power)
 	n.up = false
-	fs := n.disk.crash(rand.New(rand.NewPCG(w.o.Seed, n.id<<32|n.starts)))
-	n.disk = &disk{fs: fs}
+	fs, after := n.disk.crash(rand.New(rand.NewPCG(w.o.Seed, n.id<<32|n.starts)), power)
+	n.disk = &disk{fs: fs, ledger: after}
 	for _, m := range w.nodes {
 		if m != n {
 			w.linkDown(n, m)
 		}
 	}
+	for _, c := range n.asking { // nobody answers any more
+		c.asked = false
+	}
 	w.check.crashed(n)
-	n.clients = nil
+	n.clients, n.retired = nil, nil
 }
 
 func (n *node) restart() {
 	n.w.trace("node %d starts", n.id)
-	n.start(n.disk.fs)
+	n.start(n.disk.fs, n.disk.ledger)
 }
 
 // Send implements replica.Transport.
@@ -226,7 +295,7 @@ func (l farLink) Send(to uint64, bulk bool, add func([]byte) []byte) bool {
 func (n *node) send(to uint64, lane int, add func([]byte) []byte) bool {
 	w := n.w
 	m := w.node(to)
-	if m == nil || !m.up || !n.up || w.check.cut[pair{n.id, to}] {
+	if m == nil || !m.up || !n.up || w.cut[pair{n.id, to}] {
 		return false
 	}
 	r := route{n.id, to, lane}
@@ -249,7 +318,7 @@ func (w *World) node(id uint64) *node {
 // deliver hands over the next message of a lane. False: there is none.
 func (w *World) deliver(r route) bool {
 	l, to := w.links[r], w.node(r.to)
-	if l == nil || len(l.messages) == 0 || !to.up || to.paused > 0 {
+	if l == nil || len(l.messages) == 0 || !to.up || to.paused > 0 || w.stuck[pair{r.from, r.to}] > 0 {
 		return false
 	}
 	msg := l.messages[0]
@@ -273,6 +342,17 @@ func (n *node) work() (did bool) {
 	return n.reg.StepLoop() || did
 }
 
+// sync writes what waits for the disk. A node whose log has failed ends.
+func (n *node) sync() bool {
+	did := n.disk.sync()
+	if n.up && n.disk.failed() {
+		n.w.trace("node %d: its disk has failed", n.id)
+		n.crash(n.w.rng.IntN(2) == 0)
+		return true
+	}
+	return did
+}
+
 // settle lets everything happen that is on its way, in order.
 func (w *World) settle() {
 	for round := 0; w.err == nil; round++ {
@@ -285,8 +365,11 @@ func (w *World) settle() {
 			if !n.up || n.paused > 0 {
 				continue
 			}
+			for n.hear() {
+				did = true
+			}
 			did = n.work() || did
-			for n.disk.sync() || n.rep.ReadStep() {
+			for n.up && (n.sync() || n.rep.ReadStep()) {
 				did = true
 			}
 			for _, m := range w.nodes {
@@ -306,30 +389,46 @@ func (w *World) settle() {
 // tick lets 50 ms pass.
 func (w *World) tick() {
 	w.clk.Advance(50 * time.Millisecond)
-	ms := w.clk.Mono() / int64(time.Millisecond)
+	now := w.clk.Mono()
+	ms := now / int64(time.Millisecond)
 	for _, n := range w.nodes {
 		if !n.up || n.paused > 0 {
 			continue
 		}
 		if ms/100 != (ms-50)/100 {
 			n.rep.TickRaft()
+			n.beat(now)
 		}
 		n.reg.Tick()
-		for _, m := range w.nodes {
-			since, down := w.check.since[pair{n.id, m.id}]
-			if !down {
-				continue
-			}
-			away := time.Duration(w.clk.Mono() - since)
-			if away >= 800*time.Millisecond {
-				n.reg.Suspect(m.id)
-			}
-			if away >= 30*time.Second {
-				n.reg.Gone(m.id, m.starts)
-				w.check.gone(m)
+	}
+	w.check.look()
+}
+
+// beat lets a node look who is alive.
+func (n *node) beat(now int64) {
+	w := n.w
+	for _, m := range w.nodes {
+		since, silent := w.silent[pair{m.id, n.id}]
+		if silent && time.Duration(now-since) >= cluster.SuspectAfter {
+			n.rep.PeerDown(m.id)
+			n.follow(n.health.Suspect(now, m.id))
+		}
+		if m == n || !w.o.Relayed || !m.up || m.paused > 0 {
+			continue
+		}
+		for _, by := range w.nodes {
+			if by != n && by != m && by.up && w.hears(n, by) && w.hears(by, m) {
+				n.follow(n.health.Heard(now, m.id, by.id))
+				break
 			}
 		}
 	}
+	n.follow(n.health.Tick(now))
+}
+
+// hears reports whether beats of a node get to another one.
+func (w *World) hears(n, from *node) bool {
+	return !w.cut[pair{from.id, n.id}] && w.stuck[pair{from.id, n.id}] == 0 && from.paused == 0
 }
 
 // Run runs the seed to its end and says what was wrong, or nil.
@@ -341,7 +440,7 @@ func (w *World) Run() error {
 	}
 	faultEvery := w.o.Steps
 	if w.o.Faults > 0 {
-		faultEvery = w.o.Steps / (w.o.Faults + 1)
+		faultEvery = max(w.o.Steps/(w.o.Faults+1), 1)
 	}
 	for w.steps = 1; w.steps <= w.o.Steps && w.err == nil; w.steps++ {
 		w.act()
@@ -361,17 +460,24 @@ func (w *World) Run() error {
 func (w *World) step() {
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
 	if n.paused > 0 {
-		n.paused--
+		if n.paused--; n.paused == 0 {
+			n.wakes()
+		}
 		return
 	}
 	if !n.up {
 		return
 	}
+	if n.disk.full > 0 {
+		n.disk.full--
+	}
 	switch k := w.rng.IntN(100); {
-	case k < 40:
+	case k < 38:
 		n.work()
+	case k < 40:
+		n.hear()
 	case k < 60:
-		if !n.disk.sync() {
+		if !n.sync() && n.up {
 			n.rep.ReadStep()
 		}
 	case k < 97:
@@ -385,77 +491,28 @@ func (w *World) step() {
 	}
 }
 
-// fault does some harm.
-func (w *World) fault() {
-	n := w.nodes[w.rng.IntN(len(w.nodes))]
-	switch k := w.rng.IntN(100); {
-	case k < 30:
-		if n.up {
-			n.crash(true)
-		}
-	case k < 60:
-		m := w.nodes[w.rng.IntN(len(w.nodes))]
-		if m == n || !m.up || !n.up {
-			return
-		}
-		long := w.rng.IntN(2) == 0
-		w.trace("link %d-%d breaks (long %v)", n.id, m.id, long)
-		w.linkDown(n, m)
-		if long {
-			w.check.cut[pair{n.id, m.id}], w.check.cut[pair{m.id, n.id}] = true, true
-		} else {
-			w.linkUp(n, m)
-		}
-	case k < 75:
-		w.trace("node %d pauses", n.id)
-		n.paused = 50 + w.rng.IntN(1000)
-	case k < 90:
-		if n.up {
-			w.trace("node %d hands over", n.id)
-			n.rep.HandOver()
-		}
-	default:
-		w.trace("time flies")
-		for range 40 + w.rng.IntN(700) {
-			w.tick()
-			w.settle()
-		}
-	}
-}
-
-// recoverSome brings back what is away, some day.
-func (w *World) recoverSome() {
-	if w.rng.IntN(60) == 0 {
-		for _, n := range w.nodes {
-			if !n.up {
-				n.restart()
-				return
-			}
-		}
-	}
-	if w.rng.IntN(80) == 0 {
-		for _, a := range w.nodes {
-			for _, b := range w.nodes {
-				if a.id < b.id && w.check.cut[pair{a.id, b.id}] {
-					w.heal(a, b)
-					return
-				}
-			}
-		}
-	}
-}
-
-func (w *World) heal(a, b *node) {
-	w.trace("link %d-%d heals", a.id, b.id)
-	delete(w.check.cut, pair{a.id, b.id})
-	delete(w.check.cut, pair{b.id, a.id})
-	if a.up && b.up {
-		w.linkUp(a, b)
-	}
-}
-
 func (w *World) stop() {
 	for _, n := range w.nodes {
 		n.disk.stop()
 	}
+}
+
+// OptionsOf says what a seed is about.
+func OptionsOf(seed uint64, steps int) Options {
+	o := Options{
+		Seed: seed, Nodes: 3, Members: 3, Queues: 2, Steps: steps, Faults: max(steps/100, 1),
+		Relayed: seed/4%2 == 0, Reshapes: seed/8%2 == 0, Deletes: seed/16%2 == 0, Purges: seed/32%2 == 0,
+	}
+	if seed%3 == 0 {
+		o.Classic = 1
+	}
+	switch seed % 4 {
+	case 1:
+		o.Nodes = 4
+	case 2:
+		o.KeepTail, o.KeepEntries = 1, 1
+	case 3:
+		o.Nodes, o.Members = 5, 5
+	}
+	return o
 }

@@ -1,0 +1,215 @@
+package sim
+
+import (
+	"bytes"
+
+	"holdfast/internal/queue"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/replica"
+)
+
+// finish heals everything, takes all that is left out of the queues, and compares.
+func (w *World) finish() {
+	if w.err != nil {
+		return
+	}
+	w.trace("finish")
+	w.calm = true
+	for _, n := range w.nodes {
+		if n.paused > 0 {
+			n.paused = 0
+			n.wakes()
+		}
+		if n.up && n.disk.broken { // or it may break when all is compared
+			n.crash(true)
+		}
+		if n.disk.full = 0; !n.up {
+			n.restart()
+		}
+	}
+	if w.err != nil {
+		return
+	}
+	for _, a := range w.nodes {
+		for _, b := range w.nodes {
+			if w.stuck[pair{a.id, b.id}] > 0 {
+				w.flow(a, b)
+			}
+			if a.id < b.id && w.cut[pair{a.id, b.id}] {
+				w.heal(a, b)
+			}
+		}
+	}
+	w.rest(400)
+	for range 100 {
+		changing := false
+		for _, q := range w.queues {
+			if q.change != nil {
+				changing = true
+				q.goOn(w)
+			}
+		}
+		if !changing {
+			break
+		}
+		w.rest(10)
+	}
+	for _, q := range w.queues {
+		if q.change != nil {
+			for _, n := range w.nodes {
+				if h := n.handles[q]; h != nil && h.Group() != nil {
+					h.Group().AskRaftStatus(func(st replica.RaftStatus) {
+						w.trace("node %d, queue %d: leader %d, %+v", n.id, q.def.ID, h.Leader(), st)
+					})
+				}
+			}
+			w.settle()
+			w.failf("queue %d: the change of member %d does not end (%+v)", q.def.ID, q.change.member.ID, *q.change)
+		}
+	}
+	w.heldByNobody()
+	for _, n := range w.nodes {
+		for _, c := range append(append([]*client(nil), n.clients...), n.retired...) {
+			if len(c.under) > 0 {
+				w.failf("node %d: %d publishes have no outcome", n.id, len(c.under))
+			}
+		}
+		for _, c := range n.clients {
+			if c.sub != nil {
+				if c.sub.drained != 0 {
+					w.failf("%s: %d drains have no answer", c.sub.name, c.sub.drained)
+				}
+				c.leave(false)
+			}
+			if c.getter != nil {
+				c.detach(c.getter)
+			}
+		}
+	}
+	w.rest(20)
+	w.drain()
+	w.compare()
+}
+
+// rest lets time pass, with all that follows.
+func (w *World) rest(ticks int) {
+	for range ticks {
+		w.settle()
+		w.tick()
+	}
+	w.settle()
+}
+
+// heldByNobody compares how many messages are held as the queues count with what the clients have.
+func (w *World) heldByNobody() {
+	for _, q := range w.queues {
+		var has, most uint64
+		var h *queuehost.Handle
+		for _, n := range w.nodes {
+			for _, c := range n.clients {
+				for _, s := range []*consumer{c.sub, c.getter} {
+					if c.q == q && s != nil && !s.over {
+						has, most = has+uint64(s.holds()), most+uint64(len(s.held))
+					}
+				}
+			}
+			if x := n.handles[q]; x != nil && (q.home == n.id || q.home == 0 && x.Leader() == n.id && x.Group() != nil) {
+				h = x
+			}
+		}
+		if h == nil {
+			w.failf("queue %d: nobody leads at the end", q.def.ID)
+			return
+		}
+		if st := h.Stats(); st.Unacked < has || st.Unacked > most {
+			w.failf("queue %d: %d messages are held, and its consumers have %d to %d", q.def.ID, st.Unacked, has, most)
+		}
+	}
+}
+
+// drain consumes all that is left.
+func (w *World) drain() {
+	n := w.nodes[w.rng.IntN(len(w.nodes))]
+	for _, q := range w.queues {
+		if w.err != nil {
+			return
+		}
+		c := &client{n: n, q: q, h: n.handles[q], credit: n.reg.NewCredit(), under: map[uint64]*record{}}
+		n.clients = append(n.clients, c)
+		s := &consumer{c: c, name: w.check.name(), last: map[*client]uint64{}}
+		s.id = c.h.Attach(queuehost.ConsumerSpec{Credit: queuehost.Unlimited, Prefetch: 50}, s, func(queue.ConsumerID, error) {})
+		for range 4000 {
+			if w.settle(); len(s.held) == 0 {
+				w.rest(2) // what can wait does
+			}
+			if len(s.held) == 0 {
+				break
+			}
+			var ranges []queue.Range
+			for _, x := range s.held {
+				ranges = append(ranges, queue.Range{First: x.id, Last: x.id})
+				w.check.settled(s, x.r, queue.Ack)
+			}
+			s.held = nil
+			c.h.Settle(s.id, ranges, queue.Ack)
+		}
+		w.rest(5)
+		answered := false
+		c.h.Count(func(ready, _ uint64, err error) {
+			answered = true
+			if err != nil || ready != 0 {
+				w.failf("queue %d: %d messages are ready at the end (%v)", q.def.ID, ready, err)
+			}
+		})
+		w.rest(5)
+		if !answered {
+			w.failf("queue %d does not answer at the end", q.def.ID)
+		}
+		if st := c.h.Stats(); st.Unacked != 0 {
+			c.h.Explain(func(x queuehost.Explanation) {
+				w.failf("queue %d: %d messages are held by nobody who is there: %v", q.def.ID, st.Unacked, x.Lines)
+			})
+			w.rest(5)
+		}
+	}
+}
+
+// compare says what is missing, and whether the members are equal.
+func (w *World) compare() {
+	for _, r := range w.check.records {
+		w.check.stats.Published++
+		switch {
+		case !r.told:
+		case r.outcome == queuehost.Accepted:
+			w.check.stats.Accepted++
+			q := r.by.q
+			lost := !r.persistent && q.home != 0 && q.crashes > r.crashes // by rights
+			if !r.done && !q.deleted && !r.purgeable && !lost {
+				w.failf("message %d was accepted and is lost (delivered %d times)", r.id, r.delivered)
+				return
+			}
+		case r.outcome == queuehost.Refused:
+			w.check.stats.Refused++
+		default:
+			w.check.stats.Unknown++
+		}
+	}
+	for _, q := range w.queues {
+		var index uint64
+		var state []byte
+		for i, m := range q.members {
+			n := w.node(m.Node)
+			answered := false
+			n.handles[q].MemberState(func(at uint64, blob []byte) {
+				answered = true
+				if i > 0 && (at != index || !bytes.Equal(blob, state)) {
+					w.failf("queue %d: node %d is at entry %d, node %d at %d, equal: %v", q.def.ID, n.id, at, q.members[0].Node, index, bytes.Equal(blob, state))
+				}
+				index, state = at, blob
+			})
+			if w.settle(); !answered {
+				w.failf("queue %d: there is no member on node %d", q.def.ID, n.id)
+			}
+		}
+	}
+}

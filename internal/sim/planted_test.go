@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"flag"
+	"testing"
+
+	"holdfast/internal/planted"
+)
+
+var find = flag.Int("find", 0, "look among so many seeds for one that notices the mistake -plant, at several lengths")
+
+// noticed are mistakes made on purpose, each with a seed and its length that must notice it.
+var noticed = []struct {
+	bug   planted.Bug
+	seed  uint64
+	steps int
+}{
+	{planted.SyncSkipped, 6, 300},
+	{planted.TailCutTooFar, 3, 300},
+	{planted.CommitAhead, 6, 300},
+	{planted.ServesEarly, 2, 300},
+	{planted.CountLost, 1, 300},
+	{planted.FlagLost, 1, 300},
+	{planted.DoubleCheckout, 1, 300},
+	{planted.DeadKeeps, 9, 300},
+	{planted.SettlesAnother, 1, 300},
+	{planted.EpochForgotten, 16, 300},
+	{planted.PurgeTakesHeld, 3, 300},
+	{planted.ConfirmEarly, 24, 300},
+	{planted.EpochNotRaised, 16, 300},
+	{planted.SentTwice, 16, 300},
+	{planted.SettlesNotResent, 2, 300},
+	{planted.ResumedTooFar, 16, 300},
+	{planted.CreditDoubled, 2, 300},
+	{planted.GetterKeeps, 16, 300},
+	{planted.StaleTry, 12, 1000},
+	{planted.SettledEarly, 127, 300},
+	{planted.IDsForgotten, 2, 300},
+	{planted.FollowerSkips, 1, 300},
+	{planted.OrderLost, 1, 300},
+	{planted.ConsumersNotAgain, 2, 300},
+}
+
+// A simulation that notices nothing proves nothing. Without the mistake the same seed has nothing to complain about.
+func TestPlantedMistakesAreNoticed(t *testing.T) {
+	for _, x := range noticed {
+		t.Run(x.bug.String(), func(t *testing.T) {
+			if _, err := runSeed(t, x.seed, x.steps); err != nil {
+				t.Fatalf("without any mistake: %v", err)
+			}
+			_, err := runPlanted(t, x.bug, x.seed, x.steps)
+			if err == nil {
+				t.Fatalf("seed %d does not notice it any more; -run FindPlanted -plant %d -find 100 -v looks for others", x.seed, x.bug)
+			}
+			t.Log(err)
+		})
+	}
+}
+
+func runPlanted(t *testing.T, bug planted.Bug, seed uint64, steps int) (Stats, error) {
+	planted.Plant(bug)
+	defer planted.Plant(planted.None)
+	return runSeed(t, seed, steps)
+}
+
+// TestFindPlanted looks for seeds that notice a mistake.
+func TestFindPlanted(t *testing.T) {
+	if *find == 0 {
+		t.Skip("-find")
+	}
+	bug := planted.Bug(*plant)
+	for _, steps := range []int{300, 1000, 3000} {
+		for seed := uint64(1); seed <= uint64(max(*find*300/steps, 5)); seed++ {
+			_, err := runPlanted(t, bug, seed, steps)
+			for range 3 { // the log has goroutines of its own: not every seed sees it every time
+				if err != nil {
+					_, err = runPlanted(t, bug, seed, steps)
+				}
+			}
+			if err == nil {
+				continue
+			}
+			if _, other := runSeed(t, seed, steps); other != nil {
+				t.Logf("seed %d, %d operations, without any mistake: %v", seed, steps, other)
+				continue
+			}
+			t.Logf("%d %v: {%d, %d}: %v", bug, bug, seed, steps, err)
+			return
+		}
+	}
+	t.Logf("%d %v: nothing", bug, bug)
+}
