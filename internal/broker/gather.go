@@ -114,7 +114,11 @@ func (b *Broker) queueInfo(v *catalog.View, q *catalog.Queue, h *queuehost.Handl
 		return info // declared this very moment: empty
 	}
 	if err := h.Unavailable(); err != nil {
-		if info.Reason = err.Error(); info.State == "running" {
+		switch info.Reason = err.Error(); {
+		case info.State != "running":
+		case h.Home() != 0: // its node is not known to be down yet
+			info.State = "down"
+		default:
 			info.State = "quarantined"
 		}
 		return info
