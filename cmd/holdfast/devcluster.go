@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -56,8 +57,8 @@ func devClusterCommand(s ctl.Streams) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&o.Folder, "data", "holdfast-dev", "folder of the cluster, with the data folders of its nodes")
-	cmd.Flags().IntVar(&o.BasePort, "base-port", 0, "port of the first node for clients; the others have the next ones, HTTP 10000 more, links between nodes 20000 more (5672)")
+	cmd.Flags().IntVar(&o.BasePort, "base-port", 0, "port of the first node for clients; the others have the next ones, HTTP 10000 more, links between nodes 20000 more")
 	cmd.Flags().BoolVar(&o.Restart, "restart", false, "start nodes again that end")
-	cmd.Flags().Lookup("base-port").DefValue = "" // the help shows no default
+	cmd.Flags().Lookup("base-port").DefValue = strconv.Itoa(devcluster.DefaultBasePort) // what the help shows; 0 is that of the folder
 	return cmd
 }

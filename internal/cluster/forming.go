@@ -378,7 +378,7 @@ func (f *Former) tryFound() {
 		case a == nil:
 			why := "no answer yet"
 			if err := f.others[addr].err; err != nil {
-				why = err.Error()
+				why = strings.TrimPrefix(err.Error(), addr+": ") // a link's errors begin with it
 			}
 			missing = append(missing, fmt.Sprintf("%s: %s", addr, why))
 		case !slices.Equal(a.list, f.list):

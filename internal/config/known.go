@@ -11,6 +11,7 @@ type knownKey struct {
 const (
 	noCluster     = "nodes find each other by cluster.address, cluster.join and cluster_formation.dns.hostname; the rest is not adjustable"
 	noPlugin      = "there are no plug-ins"
+	noMirror      = "queues with several copies are quorum queues: x-queue-type, default_queue_type"
 	noMemoryKnob  = "only vm_memory_high_watermark.relative and .absolute are"
 	noLimit       = "this limit is not there"
 	noDefinitions = "definitions files are not read"
@@ -82,14 +83,14 @@ var known = []knownKey{
 	{"message_interceptors.*", noPlugin},
 	{"message_store_shutdown_timeout", fixed},
 	{"metadata_store.*", noCluster},
-	{"mirroring_sync_batch_size", noCluster},
-	{"mirroring_sync_max_throughput", noCluster},
+	{"mirroring_sync_batch_size", noMirror},
+	{"mirroring_sync_max_throughput", noMirror},
 	{"mnesia_table_loading_retry_limit", noCluster},
 	{"mnesia_table_loading_retry_timeout", noCluster},
 	{"motd_file", fixed},
 	{"mqtt.*", noPlugin},
 	{"msg_store_file_size_limit", "see storage.segment_size.max"},
-	{"net_ticktime", noCluster},
+	{"net_ticktime", fixed},
 	{"node_tags.*", noCluster},
 	{"num_acceptors.*", noErlang},
 	{"password_hashing_module", "passwords are hashed as salted SHA-256"},
@@ -101,8 +102,8 @@ var known = []knownKey{
 	{"queue_index_embed_msgs_below", "all messages are in one log"},
 	{"queue_master_locator", "see queue_leader_locator"},
 	{"queue_types.*", "classic and quorum queues are there"},
-	{"quorum_queue.*", noCluster},
-	{"raft.*", noCluster},
+	{"quorum_queue.*", fixed},
+	{"raft.*", fixed},
 	{"ranch_connection_max", noLimit},
 	{"reverse_dns_lookups", fixed},
 	{"runtime_parameters.*", noPolicy},

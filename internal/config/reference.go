@@ -108,8 +108,8 @@ const referenceHead = `# Configuration
 
 <!-- Made from the table in internal/config by "go generate ./internal/config"; edit it there. -->
 
-A node starts without a configuration file. One is named with ` + "`holdfast serve --config FILE`" + `; the flags ` + "`--data`, `--listen`" + `
-and ` + "`--http`" + ` win over it. ` + "`holdfast config --config FILE`" + ` checks a file and prints every setting that would be in force.
+A node starts without a configuration file. One is named with ` + "`holdfast serve --config FILE`" + `; flags, ` + "`--data`" + `
+and ` + "`--listen`" + ` for two, win over it. ` + "`holdfast config --config FILE`" + ` checks a file and prints every setting that would be in force.
 
 The file has RabbitMQ's form: one ` + "`key = value`" + ` a line, ` + "`#`" + ` begins a comment. A value with a ` + "`#`" + ` in it stands in single
 quotes. Where a key means the same in RabbitMQ, it has the same name here. Everything wrong with a file is reported at

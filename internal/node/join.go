@@ -129,7 +129,7 @@ func (l *Life) letIn(ctx context.Context, addr string, id *identity) (next ident
 	case errors.Is(err, peer.ErrSelf), err == nil && who.ID == id.number():
 		return next, false, refuse(broker.Rejected, "cannot cluster node with itself: %s", addr)
 	case err != nil:
-		return next, false, refuse(broker.Unavailable, "the node at %s cannot be asked: %v", addr, err)
+		return next, false, refuse(broker.Unavailable, "the node cannot be asked: %v", err) // the error begins with the address
 	case founding == nil:
 		return next, false, refuse(broker.Unavailable, "the node at %s is in no cluster yet", addr)
 	case id.Cluster != nil && id.Cluster.Cluster() == founding.Cluster:

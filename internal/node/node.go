@@ -253,7 +253,7 @@ func (n *Node) openLog(o Options) (err error) {
 		NewReader: func() *broker.Reader { return queuehost.NewReader(n.seglog.NewReader()) },
 	}
 	queues.Self, queues.Incarnation, queues.NewReader = n.identity.number(), n.identity.Starts, b.NewReader
-	queues.Wait, queues.Leader = s.PublishTimeout, n.led
+	queues.Wait, queues.Leader, queues.Name = s.PublishTimeout, n.led, others{n}.Name
 	queues.Deleted = func(id seglog.GroupID) bool {
 		v := n.catalog.View()
 		return id <= seglog.GroupID(v.LastQueue()) && v.QueueByID(catalog.QueueID(id)) == nil

@@ -123,7 +123,7 @@ func (k *link) write(l Lane, conn net.Conn) {
 		}
 	})
 	if err != nil {
-		k.fail(fmt.Errorf("%s lane to it: %w", l, err))
+		k.fail(fmt.Errorf("the %s connection to it ended: %w", l, err))
 	}
 }
 
@@ -135,14 +135,14 @@ func (k *link) watch(l Lane, conn net.Conn) {
 	if n > 0 {
 		err = ErrGarbage
 	}
-	k.fail(fmt.Errorf("%s lane to it: %w", l, err))
+	k.fail(fmt.Errorf("the %s connection to it ended: %w", l, err))
 }
 
 // read hands on what comes on a lane, once the link is up.
 func (k *link) read(l Lane, conn net.Conn) {
 	defer k.work.Done()
 	if err := k.receive(l, newFrames(conn, k.t.o.MaxMessage)); err != nil {
-		k.fail(fmt.Errorf("%s lane from it: %w", l, err))
+		k.fail(fmt.Errorf("the %s connection from it ended: %w", l, err))
 	}
 }
 

@@ -141,7 +141,7 @@ func (f *far) drop(c *call) {
 
 // unavailable says why the queue cannot be reached.
 func (f *far) unavailable(h *home, why string) *amqperr.Error {
-	return amqperr.QueueUnavailable(f.def.VHost, f.def.Name, fmt.Sprintf("node %d, which serves it, cannot be reached: %s", h.node, why))
+	return amqperr.QueueUnavailable(f.def.VHost, f.def.Name, fmt.Sprintf("node %s, which serves it, cannot be reached: %s", f.reg.o.Name(h.node), why))
 }
 
 func (f *far) noQueue() *amqperr.Error { return amqperr.NoQueue(f.def.VHost, f.def.Name) }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -43,6 +44,8 @@ type Options struct {
 	ConnectionCredit, NodeCredit int64
 	// Link leads to other nodes. Nil: there are none.
 	Link Link
+	// Name is what people call another node. Nil: its id.
+	Name func(node uint64) string
 	// Self is this node's id, if there is no Link.
 	Self uint64
 	// Stepped says that a simulator calls StepLoop.
@@ -73,6 +76,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Name == nil {
+		o.Name = func(node uint64) string { return strconv.FormatUint(node, 10) }
 	}
 	if o.Wait <= 0 {
 		o.Wait = 15 * time.Second

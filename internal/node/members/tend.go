@@ -106,7 +106,7 @@ func (m *Manager) lookAt(id seglog.GroupID) (more bool) {
 	switch {
 	case do != nil:
 		err := m.change(ctx, g, *do)
-		m.o.Logger.Info("quorum queue: "+why, "queue", q.Name, "vhost", q.VHost, "node", m.o.Name(do.Member.Node), "error", err)
+		m.said("quorum queue: "+why, q, do.Member.Node, err)
 		return true
 	case follow(v, id, &st) != nil:
 		if _, err := m.propose(ctx, follow(v, id, &st)); err != nil {
@@ -122,10 +122,20 @@ func (m *Manager) lookAt(id seglog.GroupID) (more bool) {
 	}
 	if node, ok := cluster.Grow(v, q, catalog.TargetSize(q.Args, 0), m.o.Up); ok && len(st.Members) == len(q.Members) {
 		err := m.addHere(ctx, id, node)
-		m.o.Logger.Info("quorum queue: it grows towards its target size", "queue", q.Name, "vhost", q.VHost, "node", m.o.Name(node), "error", err)
+		m.said("quorum queue: it grows towards its target size", q, node, err)
 		return err == nil
 	}
 	return slices.ContainsFunc(st.Members, func(x replica.MemberStatus) bool { return x.Learner && x.Active })
+}
+
+// said logs what became of a change of members; what failed is tried again.
+func (m *Manager) said(what string, q *catalog.Queue, node uint64, err error) {
+	log := m.o.Logger.With("queue", q.Name, "vhost", q.VHost, "node", m.o.Name(node))
+	if err != nil {
+		log.Info(what+": not done yet", "reason", err)
+		return
+	}
+	log.Info(what)
 }
 
 // next returns the change of members that a group needs, if any: a member leaves whose node was taken out of the cluster,
