@@ -294,10 +294,13 @@ type receiver struct {
 	mu     sync.Mutex
 	now    *consumer
 	failed error
-	lost   int // connections that nobody cut
+	lost   int           // connections that nobody cut
+	first  chan struct{} // closed when it consumes, or has ended
 }
 
 func (v *receiver) run(ctx context.Context) {
+	begun := sync.OnceFunc(func() { close(v.first) })
+	defer begun()
 	f := newFleet(v.e.o)
 	for try := 0; !v.halted.Load() && ctx.Err() == nil; try++ {
 		k, err := f.consumer(ctx, v.e.o.producers+v.number+try, v.queues)
@@ -307,6 +310,7 @@ func (v *receiver) run(ctx context.Context) {
 			v.mu.Lock()
 			v.now = k
 			v.mu.Unlock()
+			begun()
 			if v.halted.Load() {
 				k.halt()
 			}
@@ -343,7 +347,7 @@ func (v *receiver) halt() {
 func (e *env) receivers(ctx context.Context, l *ledger, queues []string) (all []*receiver, stop func()) {
 	var running sync.WaitGroup
 	for i := range e.o.consumers {
-		v := &receiver{e: e, ledger: l, number: i, queues: share(queues, i, e.o.consumers)}
+		v := &receiver{e: e, ledger: l, number: i, queues: share(queues, i, e.o.consumers), first: make(chan struct{})}
 		all = append(all, v)
 		running.Go(func() { v.run(ctx) })
 	}

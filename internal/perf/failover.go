@@ -111,6 +111,9 @@ func (e *env) runFailover(ctx context.Context) (*Report, error) {
 	r := e.report()
 	l := newLedger(o.producers)
 	consumers, stop := e.receivers(ctx, l, top.queues)
+	for _, v := range consumers {
+		<-v.first
+	}
 	a := m.read()
 	p := e.publishers(ctx, l, top.queues)
 	start := time.Now()
