@@ -159,7 +159,7 @@ func (q *entry) pack() (more bool) {
 	q.take(now)
 	q.expire(now)
 	if q.state == resuming && now-q.began >= tryFor {
-		q.suspend()
+		q.giveUp()
 	}
 	if q.state == away && now >= q.pause && q.needed() {
 		q.seek(now)
@@ -202,7 +202,7 @@ func (q *entry) watch(now int64) {
 		if c.getter || c.silent || c.leaving {
 			continue
 		}
-		if c.cancels && now-q.leaderless.Load() >= int64(f.reg.o.Wait) {
+		if c.cancels && c.attached && now-q.leaderless.Load() >= int64(f.reg.o.Wait) {
 			// It asked to be told. Should it be attached all the same, it is to leave.
 			c.leaving, c.silent = true, true
 			c.sink.Cancelled(q.lateError())
@@ -268,6 +268,17 @@ func (q *entry) suspend() {
 	q.asksOut, q.out, q.credits, q.again = 0, 0, nil, nil
 	f.chunksOfBig = 0
 	s.home.leave(f)
+}
+
+// giveUp ends a try that was not answered. The next one is with a member that is not known to lead: it may know better.
+func (q *entry) giveUp() {
+	q.suspend()
+	f := q.f
+	f.mu.Lock()
+	if !q.news {
+		q.hint = 0
+	}
+	f.mu.Unlock()
 }
 
 // seek begins a try, with the member that is thought to lead, or one that may know.
@@ -460,6 +471,9 @@ func (q *entry) expire(now int64) {
 	n := 0
 	for n < q.flight.len() && now-q.flight.list[q.flight.head+n].since >= wait {
 		n++
+	}
+	if n > q.sent && f.chunksOfBig > 0 {
+		q.suspend() // some of its chunks are with the leader, which would take them for the next one's
 	}
 	q.tell(n, Unknown)
 	var late []uint64

@@ -1,0 +1,187 @@
+package queuehost
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"holdfast/internal/bytecodec"
+	"holdfast/internal/clock"
+	"holdfast/internal/message"
+	"holdfast/internal/queue"
+	"holdfast/internal/replica"
+	"holdfast/internal/wire"
+)
+
+// loneEntry is a node's entry of a quorum queue whose members are on nodes 2 and 3; the test is those nodes.
+type loneEntry struct {
+	t     *testing.T
+	clock *clock.Manual
+	node  *replica.Node
+	reg   *Registry
+	h     *Handle
+	room  int // messages that the path of bodies takes
+	sent  []sentTo
+}
+
+// sentTo is a message to another node.
+type sentTo struct {
+	node uint64
+	head farHead
+	body cut
+}
+
+func newLoneEntry(t *testing.T) *loneEntry {
+	x := &loneEntry{t: t, clock: clock.NewManual(testTime), room: 1 << 20}
+	log := newFakeLog()
+	x.node = replica.Open(replica.Options{Log: log, Shards: 1, Clock: x.clock})
+	x.reg = New(Options{Log: log, Clock: x.clock, Node: x.node, Link: x, Stepped: true, Incarnation: 1})
+	var err error
+	if x.h, err = x.reg.CreateQuorum(durable(7), []Member{{ID: 2, Node: 2}, {ID: 3, Node: 3}}); err != nil {
+		t.Fatal(err)
+	}
+	x.node.Prepare()
+	x.reg.LinkUp(2, 1)
+	x.reg.LinkUp(3, 1)
+	x.step()
+	return x
+}
+
+func (x *loneEntry) Self() uint64 { return 1 }
+
+func (x *loneEntry) Send(node uint64, bulk bool, add func([]byte) []byte) bool {
+	if bulk {
+		if x.room == 0 {
+			return false
+		}
+		x.room--
+	}
+	c := newCut(add(nil))
+	head, ok := c.head()
+	if !ok {
+		x.t.Fatal("a message without a head")
+	}
+	x.sent = append(x.sent, sentTo{node, head, c})
+	return true
+}
+
+func (x *loneEntry) step() {
+	for x.node.Shard(0).Step() {
+	}
+}
+
+// pass lets time pass.
+func (x *loneEntry) pass(d time.Duration) {
+	x.clock.Advance(d)
+	x.reg.Tick()
+	x.step()
+}
+
+// asked returns the try that was begun last, and forgets what was sent before it.
+func (x *loneEntry) asked() sentTo {
+	x.t.Helper()
+	for i := len(x.sent) - 1; i >= 0; i-- {
+		if m := x.sent[i]; m.head.kind == farResume {
+			x.sent = x.sent[i+1:]
+			return m
+		}
+	}
+	x.t.Fatal("nobody was asked to resume the session")
+	return sentTo{}
+}
+
+// answer answers a try.
+func (x *loneEntry) answer(m sentTo, kind farKind, values ...uint64) {
+	head := m.head
+	head.kind = kind
+	if kind == farResumed {
+		room := farHead{kind: farRoom, life: head.life}
+		x.reg.Receive(m.node, bytecodec.AppendUints(room.append(nil), 0, 1<<20))
+	}
+	x.reg.Receive(m.node, bytecodec.AppendUints(head.append(nil), values...))
+	x.step()
+}
+
+// A big message whose time is over while its chunks are being sent leaves none of them to the next one.
+func TestChunksOfAPublishThatWaitedTooLong(t *testing.T) {
+	x := newLoneEntry(t)
+	big := func(b byte) message.Message {
+		m := message.Message{Head: []byte{b}}
+		for range 4 {
+			m.Chunks = append(m.Chunks, bytes.Repeat([]byte{b}, 10))
+		}
+		return m
+	}
+	tk := &tickets{}
+	x.h.Publish([]Publish{{Message: big('a'), Ticket: tk, Seq: 1}})
+	x.step()
+	x.room = 2
+	x.answer(x.asked(), farResumed, 1, 0)
+	x.pass(14 * time.Second)
+	x.h.Publish([]Publish{{Message: big('b'), Ticket: tk, Seq: 2}})
+	x.step()
+	if len(x.sent) != 2 {
+		t.Fatalf("%d chunks were sent, not 2", len(x.sent))
+	}
+	x.pass(time.Second)
+	if fmt.Sprint(tk.got) != fmt.Sprint([]outcome{{1, 1, Unknown}}) {
+		t.Fatalf("told %v", tk.got)
+	}
+	x.room = 100
+	x.reg.Writable(2)
+	x.pass(100 * time.Millisecond)
+	x.answer(x.asked(), farResumed, 1, 0)
+	var body []byte
+	for _, m := range x.sent {
+		if m.head.kind == farChunk {
+			body = append(body, m.body.Rest...)
+		}
+	}
+	if want := bytes.Repeat([]byte("b"), 40); !bytes.Equal(body, want) {
+		t.Errorf("the leader has been sent %s, not %s", body, want)
+	}
+}
+
+// A leader that does not answer is not asked for ever: another member may know of the next one.
+func TestALeaderThatDoesNotAnswer(t *testing.T) {
+	x := newLoneEntry(t)
+	publish(x.h, &tickets{}, true, "a")
+	x.step()
+	first := x.asked()
+	other := 5 - first.node
+	x.answer(first, farElsewhere, other)
+	if m := x.asked(); m.node != other {
+		t.Fatalf("node %d was asked, not %d, which leads", m.node, other)
+	}
+	asked := map[uint64]bool{}
+	for range 2 {
+		x.pass(time.Duration(tryFor))
+		asked[x.asked().node] = true
+	}
+	if !asked[first.node] {
+		t.Errorf("only node %d was asked", other)
+	}
+}
+
+// Who consumes from a queue that has no leader, and is not its consumer yet, is answered, and not told of an end before.
+func TestConsumeWithoutALeader(t *testing.T) {
+	x := newLoneEntry(t)
+	publish(x.h, &tickets{}, true, "a")
+	x.step()
+	x.pass(10 * time.Second)
+	c := &sink{}
+	spec := unlimited(1)
+	spec.Arguments = wire.NewTable(map[string]any{cancelArgument: true})
+	var answers []error
+	x.h.Attach(spec, c, func(_ queue.ConsumerID, err error) { answers = append(answers, err) })
+	x.step()
+	x.pass(6 * time.Second)
+	if len(answers) > 0 || c.cancelled != nil {
+		t.Fatalf("answered %v, cancelled %v", answers, c.cancelled)
+	}
+	x.pass(10 * time.Second)
+	if len(answers) != 1 || answers[0] == nil || c.cancelled != nil {
+		t.Errorf("answered %v, cancelled %v", answers, c.cancelled)
+	}
+}
