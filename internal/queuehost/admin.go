@@ -57,9 +57,9 @@ func (h *host) sealQueue(o *op) {
 	case h.refusal() != nil:
 		o.call.counted(0, h.refusal())
 	case o.flag && h.m.Consumers() > 0:
-		o.call.counted(0, amqperr.QueueInUse(h.def.VHost, h.def.Name))
+		o.call.counted(0, amqperr.QueueInUse(h.known().VHost, h.known().Name))
 	case o.flag2 && ready > 0:
-		o.call.counted(0, amqperr.QueueNotEmpty(h.def.VHost, h.def.Name))
+		o.call.counted(0, amqperr.QueueNotEmpty(h.known().VHost, h.known().Name))
 	default:
 		h.sealed = true
 		o.call.counted(ready, nil)
@@ -72,7 +72,7 @@ func (h *host) dropQueue(c *call) {
 		h.gone = true
 		h.end(c.reason, h.noQueue())
 		if h.lead != nil {
-			h.stopLeading(0)
+			h.resign()
 		}
 		settleAll(h.parked, Gone)
 		h.parked = nil
@@ -92,16 +92,16 @@ func (h *host) quarantine(err error) {
 	if h.gone || h.m == nil {
 		return
 	}
-	e := amqperr.QueueUnavailable(h.def.VHost, h.def.Name, err.Error())
+	e := amqperr.QueueUnavailable(h.known().VHost, h.known().Name, err.Error())
 	h.unavailable.Store(e)
 	if h.lead != nil { // its sessions go on with another member
-		h.stopLeading(0)
+		h.resign()
 	}
 	h.end(e, e)
 	settleAll(h.parked, Refused)
 	h.parked = nil
 	h.group.Fail(err)
-	h.reg.o.Logger.Error("queue is quarantined", "vhost", h.def.VHost, "queue", h.def.Name,
+	h.reg.o.Logger.Error("queue is quarantined", "vhost", h.known().VHost, "queue", h.known().Name,
 		"group", uint64(h.def.ID), "reason", err)
 }
 

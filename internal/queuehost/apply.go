@@ -158,7 +158,7 @@ func (h *host) refused(p *pack, ef *queue.Effect) {
 		invariant.Failf("queue %d refuses consumer %d: %v", h.def.ID, ef.Consumer, ef.Reason)
 	}
 	if c := p.call(ef); c != nil && c.attached != nil {
-		c.attached(ef.Consumer, amqperr.ConsumeExclusive(h.def.VHost, h.def.Name))
+		c.attached(ef.Consumer, amqperr.ConsumeExclusive(h.known().VHost, h.known().Name))
 	}
 }
 

@@ -38,7 +38,7 @@ func (h *Handle) Def() QueueDef {
 	if h.far != nil {
 		return h.far.def
 	}
-	return h.host.def
+	return *h.host.known()
 }
 
 // Home returns the node that serves the queue; 0: this one, or, of a quorum queue, nobody

@@ -15,7 +15,8 @@ type host struct {
 	reg    *Registry
 	lane   *lane
 	group  *replica.Group
-	def    QueueDef // set before the handle is given out
+	def    QueueDef                 // set before the worker can see the host
+	named  atomic.Pointer[QueueDef] // what the catalog says of a queue whose worker was at work before it did; else nil
 	logged bool
 
 	claimed     bool   // the catalog knows the queue; guarded by the registry's mutex
@@ -119,10 +120,18 @@ func (r *Registry) newHost(def QueueDef) *host {
 	return h
 }
 
+// known is the queue's definition as far as the catalog has told it.
+func (h *host) known() *QueueDef {
+	if def := h.named.Load(); def != nil {
+		return def
+	}
+	return &h.def
+}
+
 func (h *host) setGroup(g *replica.Group) { h.group, h.handle.group = g, g }
 
 // noQueue is the answer of a queue that is not there any more.
-func (h *host) noQueue() error { return amqperr.NoQueue(h.def.VHost, h.def.Name) }
+func (h *host) noQueue() error { return amqperr.NoQueue(h.known().VHost, h.known().Name) }
 
 // refusal is why the queue takes nothing, or nil.
 func (h *host) refusal() error {

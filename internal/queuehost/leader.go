@@ -20,7 +20,7 @@ func errExists(id seglog.GroupID) error { return fmt.Errorf("queuehost: group %d
 // outOfService says that the member here cannot be used.
 func (h *host) outOfService(reason string) {
 	h.m, h.reason = nil, reason
-	h.unavailable.Store(amqperr.QueueUnavailable(h.def.VHost, h.def.Name, reason))
+	h.unavailable.Store(amqperr.QueueUnavailable(h.known().VHost, h.known().Name, reason))
 }
 
 // mark is settlements of a session that are carried out with an entry.

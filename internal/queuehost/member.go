@@ -70,6 +70,9 @@ func (l *lead) leaderNode() uint64 {
 
 // Role implements replica.RaftHost.
 func (h *host) Role(term, leader uint64, serving bool) {
+	if h.m == nil {
+		return // it was given up in this very turn
+	}
 	l := h.lead
 	if l.serving && (!serving || term != l.term) {
 		h.stopLeading(leader)
@@ -86,7 +89,7 @@ func (h *host) Role(term, leader uint64, serving bool) {
 	for _, s := range waiting {
 		s.lost(leader)
 	}
-	if serving && !l.serving && h.m != nil { // else it was given up in this very turn
+	if serving && !l.serving {
 		h.startLeading()
 	}
 	if leader != was {
@@ -154,6 +157,20 @@ func (h *host) stopLeading(leader uint64) {
 		p.held = p.held[:0]
 	}
 	h.purge(leader)
+}
+
+// resign is the end of this member here: it leads no more, and hears no more of who does.
+func (h *host) resign() {
+	h.stopLeading(0)
+	l := h.lead
+	l.mu.Lock()
+	l.leader = 0
+	waiting := l.waiting
+	l.waiting = nil
+	l.mu.Unlock()
+	for _, s := range waiting {
+		s.lost(0)
+	}
 }
 
 // purge drops what waits to be packed: it comes again, from sessions that are resumed.

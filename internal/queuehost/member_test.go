@@ -4,8 +4,10 @@ import (
 	"errors"
 	"testing"
 
+	"holdfast/internal/bytecodec"
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
+	"holdfast/internal/seglog"
 	"holdfast/internal/vfs"
 )
 
@@ -32,4 +34,68 @@ func TestMemberGivenUpInItsTurn(t *testing.T) {
 		h.Pack(&replica.Entry{Index: 102, Term: 9})
 	})
 	<-done
+}
+
+// A member that was given up names nobody as the leader, and keeps nobody waiting for itself.
+func TestMemberGivenUpLeadsNobody(t *testing.T) {
+	x := newTrio(t, 1, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	defer x.close(t)
+	h := x.nodes[0].reg.member(7)
+	led := make(chan struct{})
+	x.nodes[0].reg.Get(7).Count(func(uint64, uint64, error) { close(led) })
+	<-led
+	done := make(chan struct{})
+	h.group.Do(func() {
+		defer close(done)
+		h.quarantine(errors.New("damaged"))
+		h.Role(9, x.nodes[0].id, true)
+		s := newSession(x.nodes[0].reg.guest(9), farHead{try: 1})
+		if ok, leader := h.lead.resumes(s); ok || leader != 0 {
+			t.Errorf("a session waits for it: %v; leader %d", ok, leader)
+		}
+	})
+	<-done
+}
+
+// No session is kept with a queue that was deleted, or that has no member here.
+func TestSessionsOfQueuesThatAreNotHere(t *testing.T) {
+	x := newTrio(t, 1, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	defer x.close(t)
+	reg := x.nodes[0].reg
+	g := reg.guest(reg.self())
+	kept := func(id seglog.GroupID) bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		s := g.sessions[id]
+		return s != nil && s.handle != nil // else the entry has just asked, and is being told
+	}
+	used := make(chan struct{})
+	reg.Get(7).Count(func(uint64, uint64, error) { close(used) })
+	<-used
+	if !kept(7) {
+		t.Fatal("there is no session")
+	}
+	dropped := make(chan struct{})
+	reg.Drop(7, nil, func() { close(dropped) })
+	<-dropped
+	if kept(7) {
+		t.Error("the session with the deleted queue is kept")
+	}
+	other := reg.guest(9)
+	resume := bytecodec.AppendUint(farHead{kind: farResume, life: life{1, 1}, queue: 8, try: 1}.append(nil), 1)
+	reg.Receive(9, resume)
+	if len(other.sessions) > 0 {
+		t.Error("a session with a queue that is not here is kept")
+	}
+}
+
+// A member that nobody needs is found before the catalog here says that it is not to be here.
+func TestMemberThatIsOverIsAdopted(t *testing.T) {
+	h := &host{lead: &lead{removed: true}}
+	if h.over() {
+		t.Error("a member that is wanted goes")
+	}
+	if h.lead.unwanted = true; !h.over() {
+		t.Error("a member that nobody wants or needs stays")
+	}
 }

@@ -11,21 +11,34 @@ import (
 // or a new one of a group that begins.
 func (r *Registry) CreateQuorum(def QueueDef, members []Member) (*Handle, error) {
 	r.loop.start()
+	handle, over, err := r.createQuorum(def, members)
+	if over != nil {
+		r.endMember(over)
+	}
+	return handle, err
+}
+
+// createQuorum is CreateQuorum but for a replayed member that nobody needs: that is returned, and endMember must follow.
+func (r *Registry) createQuorum(def QueueDef, members []Member) (_ *Handle, over *host, _ error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.far(def.ID) != nil {
-		return nil, errExists(def.ID)
+		return nil, nil, errExists(def.ID)
 	}
 	h := r.hosts[def.ID]
 	_, here := r.memberHere(members)
 	switch {
 	case h != nil && (h.claimed || h.lead == nil):
-		return nil, errExists(def.ID)
+		return nil, nil, errExists(def.ID)
 	case h != nil:
 		if _, err := r.adopt(h, def); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		h.lead.unwanted = !here
+		if h.over() {
+			r.forgetMember(h)
+			over = h
+		}
 	case here:
 		h = r.newMember(def)
 		if reason, hit := r.hit(def); hit { // it must not vote
@@ -36,7 +49,13 @@ func (r *Registry) CreateQuorum(def QueueDef, members []Member) (*Handle, error)
 		}
 		h.setGroup(r.o.Node.NewRaftGroup(def.ID, h, members))
 	}
-	return r.newEntry(def, members), nil
+	return r.newEntry(def, members), over, nil
+}
+
+// over reports whether a member can go: it is not to be here, and the group needs it no more, or gets nothing from
+// it. The registry's mutex is held.
+func (h *host) over() bool {
+	return h.lead.unwanted && (h.lead.removed || h.unavailable.Load() != nil)
 }
 
 // memberHere is the member that is to be on this node.
@@ -78,7 +97,7 @@ func (r *Registry) SetMembers(id seglog.GroupID, members []Member) {
 	case h == nil || h.lead == nil:
 	case !here:
 		h.lead.unwanted = true
-		end = h.lead.removed || h.unavailable.Load() != nil
+		end = h.over()
 	default:
 		h.lead.unwanted = false
 		end = !h.lead.hit && h.group.Member() != m.ID

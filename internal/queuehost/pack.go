@@ -169,7 +169,7 @@ func packCredit(p *pack, o *op) {
 // begin puts the commands that have to come first into the entry.
 func (h *host) begin(p *pack) {
 	if h.configure {
-		p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: h.def.AutoDelete})
+		p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: h.known().AutoDelete})
 	}
 	if h.lead != nil {
 		h.lead.named = 0
@@ -318,7 +318,7 @@ func (h *host) unseal(p *pack) {
 // is something to wait for.
 func (h *host) packBarrier(e *replica.Entry, p *pack, o *op) {
 	p.barriers = append(p.barriers, wait{ticket: o.call.ticket, n: 1, first: o.first, last: o.last})
-	p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: h.def.AutoDelete})
+	p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: h.known().AutoDelete})
 	e.Sync = true
 }
 

@@ -202,9 +202,8 @@ func (r *Registry) adopt(h *host, def QueueDef) (*Handle, error) {
 	if g == nil {
 		return nil, fmt.Errorf("queuehost: group %d was dropped", def.ID)
 	}
-	if h.claimed = true; h.expected { // its worker may be at work, which reads nothing of this before the handle is used
-		h.def.VHost, h.def.Name, h.def.Args = def.VHost, def.Name, def.Args
-		h.def.Exclusive, h.def.AutoDelete = def.Exclusive, def.AutoDelete
+	if h.claimed = true; h.expected { // its worker may be at work
+		h.named.Store(&def)
 		if h.group == nil { // before the start
 			h.setGroup(g)
 		}
@@ -304,7 +303,13 @@ func (r *Registry) Drop(id seglog.GroupID, reason error, done func()) {
 	r.near.mu.Lock()
 	f := r.near.fars[id]
 	delete(r.near.fars, id)
+	guests := slices.Collect(maps.Values(r.near.guests))
 	r.near.mu.Unlock()
+	if f != nil && f.entry != nil {
+		for _, g := range guests {
+			g.forget(id)
+		}
+	}
 	switch {
 	case h != nil && h.lead != nil:
 		r.mu.Lock()

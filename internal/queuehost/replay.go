@@ -37,8 +37,11 @@ func (h *host) AppendSnapshot(dst []byte) []byte { return h.m.AppendSnapshot(dst
 
 // Failed implements replica.Host.
 func (h *host) Failed(err error) {
+	if h.lead != nil {
+		h.resign()
+	}
 	h.m, h.reason = nil, err.Error()
-	h.unavailable.Store(amqperr.QueueUnavailable(h.def.VHost, h.def.Name, err.Error()))
+	h.unavailable.Store(amqperr.QueueUnavailable(h.known().VHost, h.known().Name, err.Error()))
 }
 
 // Live implements replica.Host: what the Recover to come will drop is not
@@ -49,7 +52,7 @@ func (h *host) Live(dst []seglog.Range) ([]seglog.Range, bool) {
 		return dst, false
 	case h.lead != nil:
 		h.lane.numbers = h.m.Live(h.lane.numbers[:0])
-	case !h.claimed && !h.expected:
+	case !h.expected && !h.claimed:
 		return dst, false
 	default:
 		h.lane.numbers = h.m.Kept(h.lane.numbers[:0])
@@ -73,7 +76,7 @@ func (h *host) Recover(clean bool) bool {
 		}
 		return false
 	}
-	if !h.claimed && !h.expected || h.m == nil || h.m.Applied() == 0 {
+	if !h.expected && !h.claimed || h.m == nil || h.m.Applied() == 0 {
 		return h.handle.in.waiting()
 	}
 	h.recover, h.clean = true, clean

@@ -101,6 +101,20 @@ func (g *guest) close(s *session) {
 	s.flow.gave() // outcomes that were not sent might have told it
 }
 
+// forget ends the try of the guest's with a quorum queue that was deleted.
+func (g *guest) forget(id seglog.GroupID) {
+	g.mu.Lock()
+	s := g.sessions[id]
+	if s == nil || s.ref == nil {
+		g.mu.Unlock()
+		return
+	}
+	delete(g.sessions, id)
+	g.mu.Unlock()
+	s.lost(0)
+	s.flow.gave() // outcomes that were not sent might have told it
+}
+
 // begin begins a life: whatever was before is over. The mutex is held.
 func (g *guest) begin(l life) {
 	g.endAll()
@@ -211,7 +225,7 @@ type session struct {
 	mu        sync.Mutex
 	over      bool
 	parting   bool                                  // over, and the guest has yet to be told
-	closed    bool                                  // by the guest: it ends as soon as everything is carried out
+	closed    bool                                  // it ends as soon as what was taken is carried out: the guest has closed it, or the queue is not here
 	handle    *Handle                               // nil: the queue does not run here (yet)
 	ref       *call                                 // names the session for the queue's worker; nil: not of a quorum queue
 	epoch     uint64                                // of its publishing half, of a quorum queue

@@ -14,6 +14,7 @@ func (s *session) resumes(c *cut) bool {
 	m := s.guest.reg.member(s.head.queue)
 	if m == nil {
 		s.part(0)
+		s.closed = true
 		return true
 	}
 	s.handle = &m.handle
