@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"holdfast/internal/broker"
 	"holdfast/internal/catalog"
+	"holdfast/internal/clock"
 	"holdfast/internal/mgmt"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
@@ -208,6 +210,30 @@ func TestADamagedMemberIsReplaced(t *testing.T) {
 		t.Error("the member is the old one")
 	}
 	single.want("3", "3")
+}
+
+// A member in place of a damaged one that cannot be added now is added later, and not asked for without a pause.
+func TestADamagedMemberIsReplacedLater(t *testing.T) {
+	c := newTown(t, 3)
+	g := c.queue("q", 1, 2)
+	c.mu.Lock()
+	c.down[3] = true
+	c.mu.Unlock()
+	m, clk := c.nodes[3], clock.NewManual(time.Unix(1_700_000_000, 0))
+	m.o.Clock = clk
+	replaced := make(chan error)
+	go func() { replaced <- m.replace(c.catalog.View().QueueByID(catalog.QueueID(g.id))) }()
+	for ctx := soon(t); clk.Timers() == 0; {
+		if ctx.Err() != nil {
+			t.Fatal("it does not pause")
+		}
+	}
+	c.mu.Lock()
+	c.down[3] = false
+	c.mu.Unlock()
+	clk.Advance(addAgain)
+	good(t, <-replaced)
+	g.want("123l", "123")
 }
 
 // An order finds the leader when it has changed, and when the one that was asked falls silent.

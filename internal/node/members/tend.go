@@ -20,6 +20,8 @@ const (
 	sweepAtOnce = 64
 	// tendWait bounds what is done for one group at a time.
 	tendWait = 5 * time.Second
+	// addAgain is how long a member that could not be added is not added again.
+	addAgain = time.Second
 )
 
 // tend looks after the groups that are led here until the manager is closed: those that somebody has pointed at
@@ -195,5 +197,8 @@ func (m *Manager) replace(q *catalog.Queue) error {
 			return err
 		}
 		m.o.Logger.Warn("a quorum queue has no new member here yet in place of a damaged one", "queue", q.Name, "vhost", q.VHost, "error", err)
+		if !m.pause(m.ctx, addAgain) {
+			return err
+		}
 	}
 }
