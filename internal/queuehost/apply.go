@@ -40,6 +40,9 @@ func (h *host) Apply(e *replica.Entry) {
 	if h.lead != nil {
 		h.forgetEnded(p)
 		p.tellMarks()
+		for i := range p.seals {
+			h.sealQueue(&p.seals[i])
+		}
 		h.applied(e.Index)
 	}
 	l.trim()

@@ -41,17 +41,18 @@ type entry struct {
 	hint    uint64 // who leads, as was told last
 	news    bool   // it is new
 
-	state     entryState
-	isWaiting bool // as the watch was told
-	try       uint64
-	epoch     uint64 // open now
-	opening   uint64 // the one that the try under way opens
-	published bool   // something was sent in the epoch
-	session   uint64 // in the queue; 0: none yet
-	began     int64  // clock.Mono: of the try
-	pause     int64  // until then no other begins
-	nextTry   int    // which member is asked next, if nobody is known to lead
-	elsewhere int    // how often in a row a member has named another
+	state      entryState
+	isWaiting  bool // as the watch was told
+	try        uint64
+	epoch      uint64 // open now
+	opening    uint64 // the one that the try under way opens
+	published  bool   // something was sent in the epoch
+	session    uint64 // in the queue; 0: none yet
+	began      int64  // clock.Mono: of the try
+	pause      int64  // until then no other begins
+	nextTry    int    // which member is asked next, if nobody is known to lead
+	unanswered int    // tries in a row that had no answer
+	elsewhere  int    // how often in a row a member has named another
 
 	order   uint64 // of publishes and operations as they came
 	flight  fifo[flying]
@@ -98,8 +99,10 @@ const (
 	// entryGroup marks the group in whose rounds an entry has its turn: a member of the
 	// queue's own group may be on the same node.
 	entryGroup seglog.GroupID = 1 << 63
-	// tryFor is how long a try waits for its answer.
-	tryFor = int64(500 * time.Millisecond)
+	// tryFor is how long a try waits for its answer: one that was not answered makes the next wait twice as
+	// long, up to tryMost, so that a cluster with slow disks answers some day.
+	tryFor  = int64(500 * time.Millisecond)
+	tryMost = int64(4 * time.Second)
 	// tryPause is how long nothing is tried after nobody could help.
 	tryPause = int64(20 * time.Millisecond)
 	// patience is how often in a row a member may name another before there is a pause.
@@ -158,7 +161,7 @@ func (q *entry) pack() (more bool) {
 	more = f.hear()
 	q.take(now)
 	q.expire(now)
-	if q.state == resuming && now-q.began >= tryFor {
+	if q.state == resuming && now-q.began >= min(tryFor<<min(q.unanswered, 8), tryMost) {
 		q.giveUp()
 	}
 	if q.state == away && now >= q.pause && q.needed() {
@@ -237,7 +240,7 @@ func (q *entry) look() {
 	q.news = false
 	f.mu.Unlock()
 	if news {
-		q.pause, q.elsewhere = 0, 0
+		q.pause, q.elsewhere, q.unanswered = 0, 0, 0
 	}
 	if q.state == away {
 		return
@@ -272,6 +275,7 @@ func (q *entry) suspend() {
 
 // giveUp ends a try that was not answered. The next one is with a member that is not known to lead: it may know better.
 func (q *entry) giveUp() {
+	q.unanswered++
 	q.suspend()
 	f := q.f
 	f.mu.Lock()

@@ -156,7 +156,7 @@ func TestALeaderThatDoesNotAnswer(t *testing.T) {
 	}
 	asked := map[uint64]bool{}
 	for range 2 {
-		x.pass(time.Duration(tryFor))
+		x.pass(time.Duration(tryMost))
 		asked[x.asked().node] = true
 	}
 	if !asked[first.node] {

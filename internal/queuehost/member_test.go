@@ -99,3 +99,39 @@ func TestMemberThatIsOverIsAdopted(t *testing.T) {
 		t.Error("a member that nobody wants or needs stays")
 	}
 }
+
+// Whether a quorum queue may be deleted is decided by what the group has agreed on: the answer comes with an entry.
+func TestSealOfAQuorumQueue(t *testing.T) {
+	x := newTrio(t, 1, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	defer x.close(t)
+	h := x.nodes[0].reg.Get(7)
+	seal := func() (n uint64, err error) {
+		done := make(chan struct{})
+		h.Seal(false, true, func(ready uint64, e error) {
+			n, err = ready, e
+			close(done)
+		})
+		<-done
+		return n, err
+	}
+	publish(h, nil, true, "a")
+	if _, err := seal(); err == nil {
+		t.Error("a queue with a message was taken for an empty one")
+	}
+	purged := make(chan struct{})
+	h.Purge(func(uint64, error) { close(purged) })
+	<-purged
+	before := applied(x.nodes[0].reg.member(7))
+	if n, err := seal(); n != 0 || err != nil {
+		t.Errorf("%d ready: %v", n, err)
+	}
+	if after := applied(x.nodes[0].reg.member(7)); after <= before {
+		t.Errorf("the seal was decided at entry %d, as the purge", after)
+	}
+}
+
+func applied(h *host) uint64 {
+	at := make(chan uint64)
+	h.group.Do(func() { at <- h.m.Applied() })
+	return <-at
+}

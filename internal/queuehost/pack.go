@@ -12,6 +12,7 @@ type pack struct {
 	runs     []run     // the publishes, in order
 	asks     []pending // commands that somebody waits for
 	marks    []mark    // of sessions with a quorum queue
+	seals    []op      // of a quorum queue
 	ended    []*leadSession
 	held     [][]Publish // the publishes, until they are applied, of a quorum queue
 	must     bool        // there is something to do though nobody has asked for it
@@ -41,10 +42,11 @@ func (p *pack) reset() {
 	clear(p.barriers)
 	clear(p.marks)
 	clear(p.ended)
+	clear(p.seals)
 	clear(p.held)
 	*p = pack{
 		cmds: p.cmds[:0], runs: p.runs[:0], asks: p.asks[:0], barriers: p.barriers[:0],
-		marks: p.marks[:0], ended: p.ended[:0], held: p.held[:0],
+		marks: p.marks[:0], ended: p.ended[:0], held: p.held[:0], seals: p.seals[:0],
 	}
 }
 
@@ -291,6 +293,13 @@ func (h *host) packCommand(e *replica.Entry, p *pack, o *op, behind bool) step {
 		// What follows looks at the machine, and so waits until the entry is applied.
 		if behind {
 			return followup
+		}
+		if o.kind == opSeal && h.lead != nil && h.refusal() == nil {
+			// What it decides has to be true of the queue, not only of what a leader
+			// believes that others have left meanwhile: it is decided when an entry is applied.
+			p.seals = append(p.seals, *o)
+			p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: h.known().AutoDelete})
+			return next
 		}
 		h.administer(o)
 	}

@@ -266,7 +266,7 @@ func (q *entry) resumed(session, accepted uint64) {
 		q.tell(int(min(accepted-q.base, uint64(q.sent))), Accepted)
 	}
 	q.session, q.epoch, q.published = session, q.opening, false
-	q.base, q.sent, q.elsewhere = 0, 0, 0
+	q.base, q.sent, q.elsewhere, q.unanswered = 0, 0, 0, 0
 	if n := q.flight.len(); planted.Is(planted.OrderLost) && n > 1 {
 		list := q.flight.list[q.flight.head:]
 		list[0].p, list[n-1].p = list[n-1].p, list[0].p
