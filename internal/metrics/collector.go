@@ -140,6 +140,8 @@ var families = []family{
 	gauge("rabbitmq_queue_consumers", "Consumers on queues", func(v *Values) float64 { return float64(v.Queues.Consumers) }),
 	gauge("holdfast_queue_oldest_unacked_seconds", "Age of the oldest delivery that is not yet acknowledged, over all queues", func(v *Values) float64 { return v.Queues.OldestUnacked.Seconds() }),
 	gauge("holdfast_queues_quarantined", "Queues whose data in the log is damaged and which serve nobody", func(v *Values) float64 { return float64(v.Queues.Quarantined) }),
+	gauge("holdfast_quorum_queues_without_leader", "Quorum queues that clients of this node use and that have had no leader for some seconds", func(v *Values) float64 { return float64(v.Queues.Leaderless) }),
+	gauge("holdfast_quorum_consumers_without_leader", "Consumers of this node that wait for such a queue to have a leader", func(v *Values) float64 { return float64(v.Queues.LeaderlessConsumers) }),
 	gauge("holdfast_log_groups_quarantined", "Groups of the log that lost records to damage", func(v *Values) float64 { return float64(v.Log.QuarantinedGroups) }),
 	gauge("holdfast_log_orphans", "Groups in the log that no queue claims", func(v *Values) float64 { return float64(v.Queues.Orphans) }),
 	labelled("holdfast_queues_blocked", "Queues with ready messages that do not move, by reason", "reason", func(v *Values) map[string]uint64 { return v.Queues.BlockedBy }),

@@ -40,14 +40,16 @@ type Clients struct {
 // Queues are sums over all queues.
 type Queues struct {
 	Queues, Quarantined, Orphans uint64
-	Created, Deleted             uint64
-	Ready, Unacked, Consumers    uint64
-	BodiesInMemory               uint64 // bytes of bodies that are in memory
-	BodiesSpilled                uint64 // bytes of bodies that are on disk and not in the log
-	WaitingForDisk               uint64 // persistent publishes not yet on disk
-	OldestUnacked                time.Duration
-	BlockedBy                    map[string]uint64 // queues with ready messages that do not move, by reason
-	Unexamined                   uint64            // queues that could not be asked for the two before within the time
+	// Quorum queues that clients of this node use and that nobody leads, and the consumers that wait for them.
+	Leaderless, LeaderlessConsumers uint64
+	Created, Deleted                uint64
+	Ready, Unacked, Consumers       uint64
+	BodiesInMemory                  uint64 // bytes of bodies that are in memory
+	BodiesSpilled                   uint64 // bytes of bodies that are on disk and not in the log
+	WaitingForDisk                  uint64 // persistent publishes not yet on disk
+	OldestUnacked                   time.Duration
+	BlockedBy                       map[string]uint64 // queues with ready messages that do not move, by reason
+	Unexamined                      uint64            // queues that could not be asked for the two before within the time
 }
 
 // Messages are what happened to messages since the start.

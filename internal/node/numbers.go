@@ -52,6 +52,10 @@ func (n *Node) values() metrics.Values {
 		Cluster: n.clusterValues(),
 		Peers:   n.peerValues(),
 	}
+	for _, q := range n.queues.Leaderless(leaderlessFor) {
+		v.Queues.Leaderless++
+		v.Queues.LeaderlessConsumers += uint64(q.Consumers)
+	}
 	if t.BlockedReason != "" {
 		v.Clients.Blocked[t.BlockedReason] = c.Blocked
 	}

@@ -1,12 +1,14 @@
 package node
 
 import (
+	"log/slog"
 	"time"
 
 	"holdfast/internal/broker"
 	"holdfast/internal/catalog"
 	"holdfast/internal/node/members"
 	"holdfast/internal/peer"
+	"holdfast/internal/queuehost"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
 )
@@ -95,14 +97,51 @@ func (n *Node) lookAtMembers(r *catalog.Result) {
 func (n *Node) passTime() {
 	ticker := n.clock.NewTicker(queuesTick)
 	defer ticker.Stop()
-	for {
+	w := leaderlessWatch{logger: n.log}
+	for k := 0; ; k++ {
 		select {
 		case <-n.handedOver:
 			return
 		case <-ticker.C():
 			n.queues.Tick()
+			if k%int(time.Second/queuesTick) == 0 {
+				w.look(n.queues.Leaderless(leaderlessFor), n.clock.Mono())
+			}
 		}
 	}
+}
+
+// leaderlessFor is how long a quorum queue that somebody uses may have no leader before that is told; an election takes less.
+const leaderlessFor = 3 * time.Second
+
+// leaderlessAgain is how often it is said again, as long as that is so.
+const leaderlessAgain = int64(time.Minute)
+
+// leaderlessWatch tells the log of quorum queues without a leader: their consumers get nothing, and hear nothing.
+type leaderlessWatch struct {
+	logger *slog.Logger
+	queues int
+	said   int64
+}
+
+func (w *leaderlessWatch) look(list []queuehost.Leaderless, now int64) {
+	switch {
+	case len(list) == 0 && w.queues > 0:
+		w.logger.Info("all quorum queues that clients here use have a leader again")
+	case len(list) > 0 && (w.queues == 0 || now-w.said >= leaderlessAgain):
+		consumers, first := 0, list[0]
+		for _, q := range list {
+			consumers += q.Consumers
+			if q.For > first.For {
+				first = q
+			}
+		}
+		def := first.Handle.Def()
+		w.said = now
+		w.logger.Warn("quorum queues have no leader: publishes are nacked, and consumers wait", "queues", len(list), "consumers", consumers,
+			"vhost", def.VHost, "queue", def.Name, "for", first.For.Round(time.Second).String())
+	}
+	w.queues = len(list)
 }
 
 var _ broker.Nodes = others{}
