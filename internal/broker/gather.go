@@ -2,7 +2,6 @@ package broker
 
 import (
 	"sort"
-	"sync"
 	"time"
 
 	"holdfast/internal/catalog"
@@ -55,9 +54,9 @@ func (b *Broker) ListQueues(vhost string, skip, limit int) (list []QueueInfo, to
 		if limit > 0 && len(queues) == limit {
 			break
 		}
-		queues, handles = append(queues, q), append(handles, b.queues.Get(seglog.GroupID(q.ID)))
+		queues, handles = append(queues, q), append(handles, b.listed(q))
 	}
-	b.ask(handles)
+	b.ask(queues, handles)
 	list = []QueueInfo{}
 	for i, q := range queues {
 		list = append(list, b.queueInfo(v, q, handles[i]))
@@ -68,25 +67,61 @@ func (b *Broker) ListQueues(vhost string, skip, limit int) (list []QueueInfo, to
 // askWait is how long a listing waits for queues that are served by other nodes.
 const askWait = time.Second
 
-// ask asks queues that other nodes serve for their counts, and waits for them a moment. A member of a quorum queue that is
-// here knows them by itself.
-func (b *Broker) ask(handles []*queuehost.Handle) {
-	var asked sync.WaitGroup
-	for _, h := range handles {
-		if h == nil || h.Home() == 0 || h.Group() != nil || h.Unavailable() != nil {
-			continue
-		}
-		asked.Add(1)
-		h.Count(func(uint64, uint64, error) { asked.Done() })
+// listed is the handle of a queue that a listing shows. One that lives on other nodes is made reachable, if nothing here has
+// used it yet: nobody else does that. nil: it lives nobody knows where, or does not run (yet, or any more).
+func (b *Broker) listed(q *catalog.Queue) *queuehost.Handle {
+	if b.isHere(q) || q.Type != catalog.Quorum && q.Home == 0 {
+		return b.queues.Get(seglog.GroupID(q.ID))
 	}
-	answered := make(chan struct{})
-	go func() { asked.Wait(); close(answered) }()
+	return b.handle(q)
+}
+
+// servedElsewhere reports whether another node has to be asked about a queue, and can be. A member of a quorum queue that is
+// here knows by itself; without one, the handle finds the leader.
+func (b *Broker) servedElsewhere(q *catalog.Queue, h *queuehost.Handle) bool {
+	if h == nil || h.Group() != nil || h.Unavailable() != nil {
+		return false
+	}
+	return h.Home() != 0 || h.Quorum() && !b.isHere(q)
+}
+
+// ask asks queues that other nodes serve for their counts, and waits for them a moment.
+func (b *Broker) ask(queues []*catalog.Queue, handles []*queuehost.Handle) {
+	gather(b, queues, handles, func(h *queuehost.Handle, done func(struct{})) {
+		h.Count(func(uint64, uint64, error) { done(struct{}{}) })
+	})
+}
+
+// gather asks the queues that other nodes serve, all at once, and waits for them a moment. The answers that came are by
+// the queues' places in the slices. about must answer once, if at all, and must not wait.
+func gather[T any](b *Broker, queues []*catalog.Queue, handles []*queuehost.Handle, about func(h *queuehost.Handle, done func(T))) map[int]T {
+	type row struct {
+		at    int
+		value T
+	}
+	came := make(chan row, len(handles)) // nobody waits to answer, however late
+	asked := 0
+	for i, h := range handles {
+		if b.servedElsewhere(queues[i], h) {
+			asked++
+			about(h, func(value T) { came <- row{i, value} })
+		}
+	}
+	answers := map[int]T{}
+	if asked == 0 {
+		return answers
+	}
 	late, done := clock.After(b.clock, askWait)
 	defer done()
-	select {
-	case <-answered:
-	case <-late:
+	for range asked {
+		select {
+		case r := <-came:
+			answers[r.at] = r.value
+		case <-late:
+			return answers
+		}
 	}
+	return answers
 }
 
 // QueueInfo describes one queue.
@@ -95,7 +130,7 @@ func (b *Broker) QueueInfo(vhost, name string) (QueueInfo, error) {
 	if err != nil {
 		return QueueInfo{}, err
 	}
-	b.ask([]*queuehost.Handle{h})
+	b.ask([]*catalog.Queue{q}, []*queuehost.Handle{h})
 	return b.queueInfo(b.view(), q, h), nil
 }
 
@@ -111,7 +146,7 @@ func (b *Broker) queueInfo(v *catalog.View, q *catalog.Queue, h *queuehost.Handl
 	}
 	b.whereabouts(&info, v, q, h)
 	if h == nil {
-		return info // declared this very moment: empty
+		return info // declared or deleted this very moment: empty
 	}
 	if err := h.Unavailable(); err != nil {
 		switch info.Reason = err.Error(); {
@@ -220,15 +255,21 @@ func (b *Broker) ListConsumers(vhost string) ([]ConsumerInfo, error) {
 	if v.VHost(vhost) == nil {
 		return nil, noVHost(vhost)
 	}
-	list := []ConsumerInfo{}
+	var queues []*catalog.Queue
+	var handles []*queuehost.Handle
 	for q := range v.Queues(vhost).All() {
-		h := b.queues.Get(seglog.GroupID(q.ID))
-		if h == nil || h.Unavailable() != nil || h.Stats().Consumers == 0 {
-			continue
+		queues, handles = append(queues, q), append(handles, b.listed(q))
+	}
+	elsewhere := gather(b, queues, handles, func(h *queuehost.Handle, done func([]queuehost.ConsumerInfo)) { h.Consumers(done) })
+	list := []ConsumerInfo{}
+	for i, q := range queues {
+		h := handles[i]
+		of, err := elsewhere[i], error(nil)
+		if h != nil && !b.servedElsewhere(q, h) && h.Unavailable() == nil && h.Stats().Consumers > 0 {
+			of, err = await(b, func(done func([]queuehost.ConsumerInfo, error)) {
+				h.Consumers(func(l []queuehost.ConsumerInfo) { done(l, nil) })
+			})
 		}
-		of, err := await(b, func(done func([]queuehost.ConsumerInfo, error)) {
-			h.Consumers(func(l []queuehost.ConsumerInfo) { done(l, nil) })
-		})
 		if err != nil {
 			return nil, &AdminError{Unavailable, "queue '" + q.Name + "' gives no answer"}
 		}
