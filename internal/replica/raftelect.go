@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
 )
 
@@ -191,6 +192,19 @@ func (x *raftGroup) foundAgain() {
 		if x.lead = x.rn.BasicStatus().Lead; x.lead != 0 {
 			x.checkRole()
 		}
+	}
+}
+
+// outran has this member ask for an election at once, if it waits for its turn and the one whose turn it is lacks what
+// this one has: that one cannot win.
+func (x *raftGroup) outran(m *pb.Message) {
+	if t := m.GetType(); x.campaign == 0 || t != pb.MsgPreVote && t != pb.MsgVote {
+		return
+	}
+	behind := m.GetLogTerm() < x.store.lastTerm() || m.GetLogTerm() == x.store.lastTerm() && m.GetIndex() < x.store.last()
+	if rank, voter := x.rank(); behind && voter && rank > 0 {
+		x.campaign = campaignAgain
+		_ = x.rn.Campaign()
 	}
 }
 
