@@ -1,27 +1,12 @@
 package queuehost
 
 import (
-	"cmp"
-	"fmt"
 	"maps"
-	"slices"
 
-	"holdfast/internal/amqperr"
 	"holdfast/internal/planted"
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
-	"holdfast/internal/seglog"
 )
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
-
-func errExists(id seglog.GroupID) error { return fmt.Errorf("queuehost: group %d exists", id) }
-
-// outOfService says that the member here cannot be used.
-func (h *host) outOfService(reason string) {
-	h.m, h.reason = nil, reason
-	h.unavailable.Store(amqperr.QueueUnavailable(h.known().VHost, h.known().Name, reason))
-}
 
 // mark is settlements of a session that are carried out with an entry.
 type mark struct {

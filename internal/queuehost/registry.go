@@ -396,3 +396,8 @@ func (r *Registry) Discard(id seglog.GroupID) error {
 	r.Drop(id, errors.New("the queue was discarded"), nil)
 	return nil
 }
+
+func errExists(id seglog.GroupID) error { return fmt.Errorf("queuehost: group %d exists", id) }
+
+// sortedKeys are the keys of a map in order: what is done in a map's own order differs from run to run.
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -40,8 +40,13 @@ func (h *host) Failed(err error) {
 	if h.lead != nil {
 		h.resign()
 	}
-	h.m, h.reason = nil, err.Error()
-	h.unavailable.Store(amqperr.QueueUnavailable(h.known().VHost, h.known().Name, err.Error()))
+	h.outOfService(err.Error())
+}
+
+// outOfService says that the queue, or the member here, cannot be used.
+func (h *host) outOfService(reason string) {
+	h.m, h.reason = nil, reason
+	h.unavailable.Store(amqperr.QueueUnavailable(h.known().VHost, h.known().Name, reason))
 }
 
 // Live implements replica.Host: what the Recover to come will drop is not
