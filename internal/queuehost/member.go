@@ -342,7 +342,9 @@ func (h *Handle) Leader() uint64 {
 		}
 	}
 	if h.Quorum() {
-		return h.far.entry.leader()
+		if node := h.far.entry.leader(); node != h.far.reg.self() { // whether this one leads its member knows
+			return node
+		}
 	}
 	return 0
 }

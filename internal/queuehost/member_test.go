@@ -57,6 +57,33 @@ func TestMemberGivenUpLeadsNobody(t *testing.T) {
 	<-done
 }
 
+// A node whose member has stopped leading is not named as the leader, although it was the last that the entry heard of.
+func TestWhoStoppedLeadingIsNotNamed(t *testing.T) {
+	x := newTrio(t, 1, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	defer x.close(t)
+	self, h, member := x.nodes[0].id, x.nodes[0].reg.Get(7), x.nodes[0].reg.member(7)
+	led := make(chan struct{})
+	h.Count(func(uint64, uint64, error) { close(led) })
+	<-led
+	done := make(chan struct{})
+	member.group.Do(func() {
+		defer close(done)
+		if leader := h.Leader(); leader != self {
+			t.Errorf("led by %d", leader)
+		}
+		h.far.mu.Lock()
+		h.far.entry.hint = self
+		h.far.mu.Unlock()
+		term := member.lead.term
+		member.Role(term+1, 0, false)
+		if leader := h.Leader(); leader != 0 {
+			t.Errorf("nobody leads, and %d is named", leader)
+		}
+		member.Role(term+2, self, true)
+	})
+	<-done
+}
+
 // No session is kept with a queue that was deleted, or that has no member here.
 func TestSessionsOfQueuesThatAreNotHere(t *testing.T) {
 	x := newTrio(t, 1, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
