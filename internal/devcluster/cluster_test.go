@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/signal"
@@ -17,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"holdfast/test/rig"
 )
 
 // asEnv makes the test's binary a node, of the kind it names.
@@ -104,27 +105,18 @@ func (s *screen) pid(t *testing.T, name string) int {
 	return pid
 }
 
-// freeBase finds a base whose ports are all free.
+// freeBase finds a base whose ports are all free, and stay so while nobody listens on them.
 func freeBase(t *testing.T) int {
 	t.Helper()
-	for range 1000 {
-		p := plan{BasePort: 2000 + rand.IntN(9000)}
-		free := true
-		for i := range size {
-			for _, address := range []string{p.clients(i), p.http(i), p.peers(i)} {
-				if l, err := net.Listen("tcp", address); err == nil {
-					l.Close()
-				} else {
-					free = false
-				}
-			}
-		}
-		if free {
-			return p.BasePort
-		}
+	var above []int
+	for i := range size {
+		above = append(above, i, httpAbove+i, nodeAbove+i)
 	}
-	t.Fatal("no free ports")
-	return 0
+	base, err := rig.FreePorts(above...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base
 }
 
 // begin runs a cluster of pretended nodes; end stops it and returns how it ended.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"sync"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"holdfast/internal/clock"
 	"holdfast/internal/config"
+	"holdfast/test/rig"
 )
 
 // trio is three nodes on loopback.
@@ -27,12 +27,7 @@ func newTrio(t *testing.T) *trio {
 	tr := &trio{secret: "a secret of the test"}
 	for i := range tr.places {
 		tr.places[i] = newPlace(t)
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		tr.addrs[i] = l.Addr().String()
-		l.Close()
+		tr.addrs[i] = must(rig.FreeAddr())(t) // which stays free while the node is stopped
 	}
 	t.Cleanup(func() {
 		var all sync.WaitGroup

@@ -45,17 +45,16 @@ func TestExpand(t *testing.T) {
 // Three nodes find each other by one name, whose addresses come to be known one after another.
 func TestClusterByName(t *testing.T) {
 	tr := newTrio(t)
-	port := ""
+	_, port, err := net.SplitHostPort(tr.addrs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range tr.addrs {
-		host := []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}[i]
-		l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+		tr.addrs[i] = net.JoinHostPort([]string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}[i], port)
+		l, err := net.Listen("tcp", tr.addrs[i])
 		if err != nil {
 			t.Skipf("this machine has one loopback address only: %v", err)
 		}
-		if _, p, _ := net.SplitHostPort(l.Addr().String()); port == "" || port == "0" {
-			port = p
-		}
-		tr.addrs[i] = net.JoinHostPort(host, port)
 		l.Close()
 	}
 	var asked atomic.Int64
