@@ -254,7 +254,7 @@ func publish(t *testing.T, exchange, key string, m amqp.Publishing) {
 	publisher.lock <- struct{}{}
 	defer func() { <-publisher.lock }()
 	if publisher.ch == nil || publisher.ch.IsClosed() {
-		c, err := amqp.Dial(target.url)
+		c, err := amqp.DialConfig(target.url, amqp.Config{Heartbeat: 0, Locale: "en_US"}) // as slow as the machine may be
 		ok(t, err)
 		publisher.ch = must(c.Channel())(t)
 		ok(t, publisher.ch.Confirm(false))

@@ -295,7 +295,7 @@ func TestClusterConfirmIsTheAnd(t *testing.T) {
 	if !all(publishes(t, old, "", q, several("control", 5)...), true) {
 		t.Error("the quorum queue alone nacks")
 	}
-	if took > nackBound {
+	if took > nackBound+slack {
 		t.Errorf("the nacks took %v", took)
 	}
 	equal(t, "messages of the quorum queue", depth(t, w.node[2].open(), q), 25)
@@ -304,7 +304,7 @@ func TestClusterConfirmIsTheAnd(t *testing.T) {
 	refused(t, err, amqp.NotFound)
 	_, err = w.node[1].open().Consume("single", "", false, false, false, false, nil)
 	refused(t, err, amqp.NotFound)
-	if took := time.Since(began); took > nackBound {
+	if took := time.Since(began); took > nackBound+slack {
 		t.Errorf("get and consume were answered after %v", took)
 	}
 	ok(t, w.node[0].Start())

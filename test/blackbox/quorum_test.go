@@ -234,8 +234,15 @@ func TestQuorumMajorityIsLost(t *testing.T) {
 	ok(t, tr.nodes[0].Kill())
 	ok(t, tr.nodes[1].Kill())
 	until(t, "it is noticed", func() bool { return tr.nodes[2].seats("q") == "[n1],[n2],[n3]" })
+	listed := ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("listed as %q", listed)
+		}
+	}()
 	until(t, "the listing says so", func() bool {
-		return must(tr.nodes[2].Ctl("list_queues", "-s", "name", "state", "leader", "online"))(t) == "q\tminority\t\t[n3]\n"
+		listed = must(tr.nodes[2].Ctl("list_queues", "-s", "name", "state", "leader", "online"))(t)
+		return listed == "q\tminority\t\t[n3]\n"
 	})
 	must(tr.nodes[2].Ctl("force_shrink_member_to_current_member", "q"))(t)
 	ch := tr.nodes[2].open()
