@@ -161,6 +161,8 @@ type Options struct {
 	FillRate int64
 	// ReadOnly opens without lock and refuses Start: for looking at a log.
 	ReadOnly bool
+	// Stepped starts no goroutines: StepCommit and StepKeep do what they would do, for a simulator.
+	Stepped bool
 
 	Clock  clock.Clock
 	Logger *slog.Logger

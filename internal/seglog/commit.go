@@ -95,6 +95,23 @@ func (l *Log) commitOrSleep() bool {
 	return true
 }
 
+// StepCommit does once what the committer would do now (Options.Stepped). What waits for a Sync is written with the rest. False:
+// there is nothing to do, or no room on the disk for anything that waits, or the log has failed.
+func (l *Log) StepCommit() bool {
+	if l.failed.Load() {
+		return false
+	}
+	c := &l.com
+	waits, _ := l.in.state()
+	switch {
+	case waits || !c.fair.empty() || len(c.recs) > 0:
+		return l.commitOnce()
+	case l.markDue():
+		return l.o.Clock.Mono() >= c.lastCommit+int64(markDelay) && l.writeMark()
+	}
+	return l.sealActive()
+}
+
 // commitOnce writes one frame of what waits and reports what has become stable. False: the log has failed, or there is no room
 // for anything that waits.
 func (l *Log) commitOnce() bool {

@@ -23,6 +23,7 @@ type group struct {
 
 	asked   int // NeedSnapshot calls not answered yet
 	askedAt int64
+	vain    bool   // its last snapshot was no newer than the one before
 	hit     string // why it is quarantined; empty if it is not
 	dropped bool
 	ghostAt int64 // when it was first seen to have nothing at all

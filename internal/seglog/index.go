@@ -44,6 +44,7 @@ func (l *Log) applySnapshot(g *group, p place) {
 	if g.snap.seg != nil && p.index < g.snap.index {
 		return
 	}
+	g.vain = g.snap.seg != nil && p.index == g.snap.index
 	l.moveSnapshot(g, p)
 	l.answered(g)
 	n := 0

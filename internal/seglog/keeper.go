@@ -61,6 +61,10 @@ func (l *Log) keepLoop() {
 	}
 }
 
+// StepKeep does one thing that is due behind the writing (Options.Stepped): of the keeper, or of who makes segments ready.
+// False: nothing is, as far as the clock goes.
+func (l *Log) StepKeep() bool { return !l.failed.Load() && (l.keepStep() || l.prepareStep()) }
+
 // keepStep does one thing that is due and tells whether it did, so that more may be.
 func (l *Log) keepStep() bool {
 	now := l.o.Clock.Mono()
@@ -270,9 +274,10 @@ func (l *Log) wantSnapshots(list []*group, now int64) []GroupID {
 	return ask
 }
 
-// ask adds a group to those to be asked, unless it was asked just now or is quarantined.
+// ask adds a group to those to be asked, unless it was asked just now or is quarantined. A group may have answered and been of no
+// help: a member that is behind has entries that it cannot apply yet.
 func (l *Log) ask(ask []GroupID, g *group, now int64) []GroupID {
-	if g.hit != "" || g.asked > 0 && now-g.askedAt < int64(askAgain) {
+	if g.hit != "" || (g.asked > 0 || g.vain) && now-g.askedAt < int64(askAgain) {
 		return ask
 	}
 	switch g.asked++; g.asked {

@@ -26,7 +26,7 @@ type Log struct {
 	o      Options
 	log    *slog.Logger
 	lock   io.Closer
-	noLoop bool // tests step by hand
+	noLoop bool // Options.Stepped, or tests that step by hand
 
 	in  inbox
 	com committer // belongs to the committer
@@ -134,6 +134,7 @@ func newLog(fs vfs.FS, dir string, o Options) *Log {
 	l.com.init(o)
 	l.times.init()
 	l.tables.init(16 << 20)
+	l.noLoop = o.Stepped
 	return l
 }
 
@@ -148,7 +149,7 @@ func (l *Log) nextGen() uint64 {
 
 // Start begins to accept appends.
 func (l *Log) Start() {
-	if l.o.ReadOnly || !l.begin() {
+	if l.o.ReadOnly || !l.begin() || l.noLoop {
 		return
 	}
 	l.wg.Add(4)
