@@ -21,6 +21,8 @@ type Options struct {
 	Out      io.Writer
 	// Force ends the nodes at once when it is closed while they are being stopped.
 	Force <-chan struct{}
+
+	patience time.Duration // before a node that does not serve is asked why; 0: askWhyAfter
 }
 
 // How long a node may take to stop, and how long to wait before one that ended is started again: twice as long each time
@@ -31,6 +33,9 @@ const (
 	restartWaitMax = 30 * time.Second
 	livedWell      = time.Minute
 )
+
+// askWhyAfter is how long a node that was started may serve nobody before it is asked why; so often it is asked again.
+const askWhyAfter = 3 * time.Second
 
 // cluster is three nodes that run.
 type cluster struct {
@@ -47,6 +52,7 @@ type cluster struct {
 type event struct {
 	node int
 	kind eventKind
+	text string // of nodeWaits: why it does not serve
 }
 
 type eventKind uint8
@@ -54,7 +60,8 @@ type eventKind uint8
 const (
 	nodeReady eventKind = iota
 	nodeEnded
-	nodeDue // to be started again
+	nodeDue   // to be started again
+	nodeWaits // it runs, and does not serve
 )
 
 var errStopped = errors.New("it was stopped before all nodes were up")
@@ -66,8 +73,11 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	c := &cluster{o: o, plan: p, out: &paper{to: o.Out}, events: make(chan event)}
+	if c.o.patience == 0 {
+		c.o.patience = askWhyAfter
+	}
 	for i := range c.nodes {
-		c.nodes[i] = &node{name: nodeName(i), address: p.clients(i), program: o.Program, arguments: p.arguments(o.Folder, i), out: c.out}
+		c.nodes[i] = &node{name: nodeName(i), address: p.clients(i), folder: filepath.Join(o.Folder, nodeName(i)), program: o.Program, arguments: p.arguments(o.Folder, i), out: c.out}
 	}
 	inner, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -110,6 +120,8 @@ func (c *cluster) run(ctx, inner context.Context) error {
 				if err := c.lost(inner, e.node); err != nil {
 					return err
 				}
+			case nodeWaits:
+				c.out.say("%s runs and does not serve: %s", n.name, e.text)
 			case nodeDue:
 				if err := c.start(inner, e.node); err != nil {
 					return err
@@ -128,12 +140,13 @@ func (c *cluster) start(inner context.Context, i int) error {
 	c.since[i] = time.Now()
 	exited := n.exited
 	go func() {
-		if n.ready(inner, exited) {
-			c.put(inner, event{i, nodeReady})
+		waits := func(text string) { c.put(inner, event{i, nodeWaits, text}) }
+		if n.ready(inner, exited, c.o.patience, waits) {
+			c.put(inner, event{i, nodeReady, ""})
 		}
 		select {
 		case <-exited:
-			c.put(inner, event{i, nodeEnded})
+			c.put(inner, event{i, nodeEnded, ""})
 		case <-inner.Done():
 		}
 	}()
@@ -173,7 +186,7 @@ func (c *cluster) lost(inner context.Context, i int) error {
 		defer wait.Stop()
 		select {
 		case <-wait.C:
-			c.put(inner, event{i, nodeDue})
+			c.put(inner, event{i, nodeDue, ""})
 		case <-inner.Done():
 		}
 	}()

@@ -30,11 +30,29 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// pretend is a node that serves nobody. n2 of kind "broken" ends at once, one of kind "stubborn" ends for SIGKILL only.
+// pretend is a node that serves nobody. n2 of kind "broken" ends at once, one of kind "stubborn" ends for SIGKILL only, and one
+// of kind "waits" listens only when ctl has asked it why it does not.
 func pretend(kind string, args []string) int {
 	value := func(flag string) string { return args[slices.Index(args, flag)+1] }
+	if args[0] == "ctl" {
+		asked, err := os.OpenFile(value("--data")+".asked", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, err = asked.WriteString("once ")
+		}
+		if err != nil {
+			return 2
+		}
+		fmt.Fprintln(os.Stderr, "Error:\nit is stopped")
+		return 64
+	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
+	for kind == "waits" {
+		if asked, err := os.ReadFile(value("--data") + ".asked"); err == nil && len(asked) > len("once once ") {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
 	if kind == "broken" && value("--name") == "n2" {
 		fmt.Fprintln(os.Stderr, "something is wrong")
 		return 3
@@ -202,6 +220,21 @@ func TestFailedStart(t *testing.T) {
 	s.await(t, "n2 | something is wrong\n")
 	s.await(t, "all nodes have ended\n")
 	if err := end(); err == nil || !strings.Contains(err.Error(), "n2 ended while it started: exit status 3") {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// A node that runs and does not serve, as one that its cluster has removed, is asked why, and what it says is shown once.
+func TestWhoDoesNotServeIsAskedWhy(t *testing.T) {
+	s, _, end := begin(t, "waits", func(o *Options) { o.patience = time.Millisecond })
+	s.await(t, "A cluster of three nodes is running.")
+	all, _ := s.look()
+	for _, name := range []string{"n1", "n2", "n3"} {
+		if n := strings.Count(all, name+" runs and does not serve: it is stopped\n"); n != 1 {
+			t.Errorf("%s: said %d times:\n%s", name, n, all)
+		}
+	}
+	if err := end(); err != nil {
 		t.Errorf("ended with %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ import (
 // node is one process, again and again.
 type node struct {
 	name, address string // address: for clients
+	folder        string // its data folder
 	program       string
 	arguments     []string
 	out           *paper
@@ -120,10 +122,14 @@ func (n *node) how() string {
 // readyEvery is how often a node that starts is tried.
 const readyEvery = 20 * time.Millisecond
 
-// ready waits until clients are served; false: the process has ended, or ctx has.
-func (n *node) ready(ctx context.Context, exited <-chan struct{}) bool {
+// ready waits until clients are served; false: the process has ended, or ctx has. A node for which that takes longer than
+// patience is asked why, now and then: waits is told what it says, whenever that is something new.
+func (n *node) ready(ctx context.Context, exited <-chan struct{}, patience time.Duration, waits func(why string)) bool {
 	tick := time.NewTicker(readyEvery)
 	defer tick.Stop()
+	ask := time.NewTicker(patience)
+	defer ask.Stop()
+	said := ""
 	for {
 		if c, err := net.DialTimeout("tcp", n.address, time.Second); err == nil {
 			c.Close()
@@ -131,6 +137,11 @@ func (n *node) ready(ctx context.Context, exited <-chan struct{}) bool {
 		}
 		select {
 		case <-tick.C:
+		case <-ask.C:
+			if why := n.why(ctx); why != "" && why != said {
+				said = why
+				waits(why)
+			}
 		case <-exited:
 			return false
 		case <-ctx.Done():
@@ -138,6 +149,22 @@ func (n *node) ready(ctx context.Context, exited <-chan struct{}) bool {
 		}
 	}
 }
+
+// why asks a node that does not serve for the reason, the way a user would; "" if it serves, or says nothing.
+func (n *node) why(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, n.program, "ctl", "--data", n.folder, "ping")
+	cmd.Stderr = &said
+	if cmd.Run() == nil || ctx.Err() != nil {
+		return ""
+	}
+	return strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(said.String()), "Error:"))
+}
+
+// askWait bounds a question to a node.
+const askWait = 10 * time.Second
 
 // signal does nothing to a process that has ended.
 func (n *node) signal(s syscall.Signal) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 )
 
 // listing is a list_... command: what the node is asked, and which columns the rows have.
@@ -17,6 +19,7 @@ type listing struct {
 	standard []string // what is shown when none is asked for
 	fixed    bool     // takes no columns
 	derive   func(row map[string]any)
+	byType   bool // takes --type
 }
 
 // Columns that are known to rabbitmqctl and that the rows do not have stay empty: a script that asks for policy gets
@@ -33,6 +36,7 @@ var listings = []listing{
 			head_message_timestamp disk_reads disk_writes consumers consumer_utilisation consumer_capacity memory state
 			type leader members online id vhost reason`),
 		standard: words("name messages"),
+		byType:   true,
 		derive: func(row map[string]any) {
 			row["owner_pid"] = row["owner_connection"]
 		},
@@ -121,7 +125,13 @@ func listCommands() []*command {
 	var commands []*command
 	for i := range listings {
 		l := &listings[i]
-		c := &command{use: l.name, short: l.short, most: -1, run: l.run}
+		var kind string
+		c := &command{use: l.name, short: l.short, most: -1, run: func(r *run, args []string) error { return l.run(r, args, kind) }}
+		if l.byType {
+			c.flags = func(f *cobra.Command) {
+				f.Flags().StringVar(&kind, "type", "", "only those of this type, classic or quorum")
+			}
+		}
 		if l.argument != "" {
 			c.use, c.least = c.use+" "+l.argument, 1
 		}
@@ -136,8 +146,8 @@ func listCommands() []*command {
 	return commands
 }
 
-// run prints the listing.
-func (l *listing) run(r *run, args []string) error {
+// run prints the listing; of one type, if that is not "".
+func (l *listing) run(r *run, args []string, kind string) error {
 	subject, columns := r.vhost, args
 	if l.argument != "" {
 		subject, columns = args[0], args[1:]
@@ -153,6 +163,9 @@ func (l *listing) run(r *run, args []string) error {
 	}
 	table := table{columns: columns}
 	for _, row := range rows {
+		if kind != "" && row["type"] != kind {
+			continue
+		}
 		if l.derive != nil {
 			l.derive(row)
 		}

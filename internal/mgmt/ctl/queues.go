@@ -20,23 +20,57 @@ func queueCommands() []*command {
 
 func declareQueue() *command {
 	var transient, autoDelete bool
-	var arguments string
+	var arguments, kind string
 	return &command{
 		use: "declare_queue queue [flags]", short: "Declares a queue; one that exists with the same properties stays as it is", least: 1, most: 1,
 		flags: func(c *cobra.Command) {
 			c.Flags().BoolVar(&transient, "transient", false, "the queue goes when the node stops")
 			c.Flags().BoolVar(&autoDelete, "auto-delete", false, "the queue goes with its last consumer")
 			c.Flags().StringVar(&arguments, "arguments", "{}", "arguments, as a JSON object")
+			c.Flags().StringVar(&kind, "type", "", "type of the queue, classic or quorum: the argument x-queue-type")
 		},
 		run: func(r *run, args []string) error {
-			if !json.Valid([]byte(arguments)) {
-				return usagef("--arguments is not JSON")
+			with, err := typed(arguments, kind)
+			if err != nil {
+				return err
 			}
 			r.say("Declaring queue '%s' in vhost '%s' ...", args[0], r.vhost)
-			return r.declare(args[0], !transient, autoDelete, json.RawMessage(arguments))
+			return r.declare(args[0], !transient, autoDelete, with)
 		},
 	}
 }
+
+// typed adds a type to the arguments of a queue, "" as they are.
+func typed(arguments, kind string) (json.RawMessage, error) {
+	if !json.Valid([]byte(arguments)) {
+		return nil, usagef("--arguments is not JSON")
+	}
+	if kind == "" {
+		return json.RawMessage(arguments), nil
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(arguments), &all); err != nil {
+		return nil, usagef("--arguments is not a JSON object")
+	}
+	if all == nil {
+		all = map[string]json.RawMessage{}
+	}
+	name, err := json.Marshal(kind)
+	if err != nil {
+		return nil, usagef("--type: %v", err)
+	}
+	if was, has := all[typeArgument]; has && string(was) != string(name) {
+		return nil, usagef("--type %s, and the argument %s is %s", kind, typeArgument, was)
+	}
+	all[typeArgument] = name
+	with, err := json.Marshal(all)
+	if err != nil {
+		return nil, usagef("--arguments: %v", err)
+	}
+	return with, nil
+}
+
+const typeArgument = "x-queue-type"
 
 func (r *run) declare(queue string, durable, autoDelete bool, arguments json.RawMessage) error {
 	return r.call("PUT", path("queues", r.vhost, queue),
@@ -87,7 +121,7 @@ func deleteQueue() *command {
 }
 
 func publish() *command {
-	var exchange, contentType, properties string
+	var exchange, contentType, properties, kind string
 	var transient, declare bool
 	var headers []string
 	return &command{
@@ -97,6 +131,7 @@ func publish() *command {
 		flags: func(c *cobra.Command) {
 			c.Flags().StringVar(&exchange, "exchange", "", "exchange to publish to")
 			c.Flags().BoolVar(&declare, "declare", false, "declare the queue first, should it not exist")
+			c.Flags().StringVar(&kind, "type", "", "with --declare: type of the queue, classic or quorum")
 			c.Flags().BoolVar(&transient, "transient", false, "the message need not survive a restart")
 			c.Flags().StringVar(&contentType, "content-type", "", "content type of the body")
 			c.Flags().StringArrayVar(&headers, "header", nil, "a header, name=value; may be given several times")
@@ -131,9 +166,15 @@ func publish() *command {
 				if exchange != "" {
 					return usagef("--declare goes with the default exchange, whose routing key is the name of a queue")
 				}
-				if err := r.declare(args[0], true, false, json.RawMessage("{}")); err != nil {
+				with, err := typed("{}", kind)
+				if err == nil {
+					err = r.declare(args[0], true, false, with)
+				}
+				if err != nil {
 					return err
 				}
+			} else if kind != "" {
+				return usagef("--type goes with --declare")
 			}
 			var answer struct{ Queues int }
 			err := r.client.do(r.ctx, "POST", path("exchanges", r.vhost, exchangeSegment(exchange), "publish"), map[string]any{
