@@ -144,6 +144,7 @@ func (n *Node) joinMesh(ctx context.Context, by lookup) error {
 	o := peer.Options{
 		Node: peer.NodeID(m.self), Incarnation: id.Starts, Cluster: peer.ClusterID(m.state.Cluster()), Name: self.Name, Addr: self.Addr,
 		Info: []byte(n.version), Handler: m, Listener: l, Secret: []byte(s.Cluster.Secret), Clock: n.clock, Logger: n.log.With("room", "peer"),
+		Called: m.called,
 	}
 	if s.Cluster.TLS {
 		o.TLS = s.TLS.Load

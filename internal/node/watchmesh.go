@@ -135,6 +135,19 @@ func (m *mesh) nameOf(node uint64) string {
 	return fmt.Sprintf("node-%016x", node)
 }
 
+// called is nameOf from the links' first moment on, when there is no catalog yet.
+func (m *mesh) called(node peer.NodeID) string {
+	if m.n.ready.Load() != nil {
+		return m.nameOf(uint64(node))
+	}
+	for _, n := range m.belong.others() {
+		if n.ID == uint64(node) {
+			return n.Name
+		}
+	}
+	return fmt.Sprintf("node-%016x", uint64(node))
+}
+
 func (m *mesh) isUp(node uint64) bool {
 	if node == m.self {
 		return true

@@ -82,7 +82,7 @@ func (t *TCP) answer(conn, raw net.Conn, from Hello) {
 		}
 	}
 	if err != nil {
-		t.complaints.refused("call "+from.Addr, "a request of another node could not be answered", "node", from.Node, "name", from.Name, "reason", err)
+		t.complaints.refused("call "+from.Addr, "a request of another node could not be answered", "node", from.Name, "id", from.Node, "reason", err)
 	}
 }
 

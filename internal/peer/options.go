@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net"
+	"strconv"
 	"time"
 
 	"holdfast/internal/clock"
@@ -32,6 +33,9 @@ type Options struct {
 
 	Clock  clock.Clock
 	Logger *slog.Logger
+	// Called is what people call a node that has not said its name yet, for the log. Nil: its id. It is called from any
+	// goroutine and must not block.
+	Called func(NodeID) string
 
 	// Beat appends what the next heartbeat carries, at most 4 KiB. It is called by
 	// one goroutine at a time and must not block.
@@ -91,6 +95,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Called == nil {
+		o.Called = func(n NodeID) string { return strconv.FormatUint(uint64(n), 10) }
 	}
 	if o.least == 0 {
 		o.least, o.most = leastVersion, mostVersion

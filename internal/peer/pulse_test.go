@@ -110,3 +110,20 @@ func TestComplaintsDoNotRepeatThemselves(t *testing.T) {
 		t.Errorf("%d kinds are remembered", len(c.said))
 	}
 }
+
+// The log names a node as people call it: as the node says itself while its links are up, else as its cluster knows it.
+func TestNodesAreLoggedByName(t *testing.T) {
+	g := newTarget(&TCP{o: Options{Called: func(n NodeID) string { return "known" }}}, Target{ID: 7})
+	if name := g.called(0); name != "unknown" {
+		t.Errorf("a node whose id is not known is called %q", name)
+	}
+	if name := g.called(7); name != "known" {
+		t.Errorf("a node that has said nothing is called %q", name)
+	}
+	k := newLink(g)
+	k.hello.Name = "itself"
+	g.up.Store(k)
+	if name := g.called(7); name != "itself" {
+		t.Errorf("a node that is linked is called %q", name)
+	}
+}

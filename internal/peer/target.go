@@ -82,6 +82,17 @@ func (g *target) who() NodeID {
 	return g.id
 }
 
+// called is what people call the node: what it says itself, if its links are up.
+func (g *target) called(id NodeID) string {
+	if k := g.up.Load(); k != nil && k.hello.Name != "" {
+		return k.hello.Name
+	}
+	if id == 0 {
+		return "unknown"
+	}
+	return g.o.Called(id)
+}
+
 func (g *target) address() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -257,7 +268,7 @@ func (g *target) use(k *link) (lasted time.Duration) {
 		began := g.o.Clock.Mono()
 		n := k.hello.Node
 		g.t.complaints.say(slog.LevelInfo, time.Second, fmt.Sprint("up", n), "the link to a node is up",
-			"node", n, "name", k.hello.Name, "incarnation", k.incarnation, "address", k.hello.Addr)
+			"node", k.hello.Name, "id", n, "incarnation", k.incarnation, "address", k.hello.Addr)
 		g.links.Add(1)
 		g.up.Store(k)
 		g.o.Handler.Up(n, k.incarnation, k.hello.Info)
@@ -273,7 +284,7 @@ func (g *target) use(k *link) (lasted time.Duration) {
 	}
 	if up {
 		g.t.complaints.say(slog.LevelWarn, time.Second, fmt.Sprint("down", k.hello.Node), "the link to a node is down",
-			"node", k.hello.Node, "name", k.hello.Name, "reason", k.why)
+			"node", k.hello.Name, "id", k.hello.Node, "reason", k.why)
 		g.o.Handler.Down(k.hello.Node, k.why)
 	}
 	return lasted
@@ -316,7 +327,7 @@ func (g *target) complain(err error) {
 	if errors.Is(err, ErrStranger) {
 		level = slog.LevelInfo // it will be told of us, too
 	}
-	g.t.complaints.say(level, time.Minute, "out "+addr+class(err), "no link to a node yet", "address", addr, "node", id, "reason", err)
+	g.t.complaints.say(level, time.Minute, "out "+addr+class(err), "no link to a node yet", "address", addr, "node", g.called(id), "id", id, "reason", err)
 }
 
 // heard is called for every heartbeat.
@@ -324,7 +335,7 @@ func (g *target) heard() {
 	g.pulseMu.Lock()
 	defer g.pulseMu.Unlock()
 	if g.quiet.heard() && !g.isGone() {
-		g.t.complaints.say(slog.LevelInfo, time.Second, fmt.Sprint("trust", g.who()), "a node is heard again", "node", g.who())
+		g.t.complaints.say(slog.LevelInfo, time.Second, fmt.Sprint("trust", g.who()), "a node is heard again", "node", g.called(g.who()), "id", g.who())
 		g.o.Handler.Trust(g.who())
 	}
 }
@@ -345,7 +356,7 @@ func (g *target) listen(by stroke, limit int64) {
 		return
 	}
 	g.t.complaints.say(slog.LevelWarn, time.Second, fmt.Sprint("suspect", id), "a node has not been heard for a while",
-		"node", id, "silent", time.Duration(limit))
+		"node", g.called(id), "id", id, "silent", time.Duration(limit))
 	g.suspected.Add(1)
 	g.o.Handler.Suspect(id)
 }

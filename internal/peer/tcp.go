@@ -451,7 +451,7 @@ func (t *TCP) refused(conn net.Conn, its *greeting, err error) {
 	host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
 	args := []any{"from", host, "reason", err}
 	if its.Node != 0 {
-		args = append(args, "node", its.Node, "name", its.Name)
+		args = append(args, "node", its.Name, "id", its.Node)
 	}
 	t.complaints.say(level, time.Minute, "in "+host+class(err), "a connection of another node was refused", args...)
 }

@@ -139,6 +139,13 @@ func (q *entry) leader() uint64 {
 	return q.hint
 }
 
+// hasMember reports whether a node has a member, as the catalog here knows.
+func (q *entry) hasMember(node uint64) bool {
+	q.f.mu.Lock()
+	defer q.f.mu.Unlock()
+	return slices.ContainsFunc(q.members, func(m replica.Member) bool { return m.Node == node })
+}
+
 func (q *entry) setMembers(members []replica.Member) {
 	q.f.mu.Lock()
 	defer q.f.mu.Unlock()
@@ -522,7 +529,7 @@ func (q *entry) lateError() *amqperr.Error {
 	f := q.f
 	why := "no leader of it was found"
 	if q.state == open {
-		why = fmt.Sprintf("its leader, node %d, has not answered in time", f.session.home.node)
+		why = fmt.Sprintf("its leader, node %s, has not answered in time", f.reg.o.Name(f.session.home.node))
 	}
 	return amqperr.QueueUnavailable(f.def.VHost, f.def.Name, why)
 }

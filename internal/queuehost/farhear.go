@@ -59,7 +59,7 @@ func (f *far) hear() (more bool) {
 			carryOut = f.entry.hears
 		}
 		if !carryOut(m.kind, &c) {
-			f.reg.o.Logger.Error("a message of a queue makes no sense", "node", m.home.node, "vhost", f.def.VHost, "queue", f.def.Name, "kind", int(m.kind))
+			f.reg.o.Logger.Error("a message of a queue makes no sense", "node", f.reg.o.Name(m.home.node), "vhost", f.def.VHost, "queue", f.def.Name, "kind", int(m.kind))
 			m.home.restart("it sent what makes no sense") // wakes us
 		}
 	}
