@@ -39,7 +39,6 @@ type far struct {
 	mu     sync.Mutex
 	came   []heard     // from the home
 	ending *call       // the queue was dropped
-	moving *home       // it has a new home
 	down   atomic.Bool // it was dropped
 
 	// The worker's own.
@@ -196,16 +195,9 @@ func (f *far) Pack(*replica.Entry) (more bool) {
 // obey carries out orders.
 func (f *far) obey() {
 	f.mu.Lock()
-	ending, moving := f.ending, f.moving
-	f.ending, f.moving = nil, nil
+	ending := f.ending
+	f.ending = nil
 	f.mu.Unlock()
-	if moving != nil && !f.gone {
-		old := f.home.Load()
-		f.over(f.unavailable(old, "the queue has moved"), Unknown, nil)
-		old.leave(f)
-		f.home.Store(moving)
-		moving.enter(f)
-	}
 	if ending == nil {
 		return
 	}

@@ -323,8 +323,8 @@ func BenchmarkFar(b *testing.B) {
 	}
 }
 
-func TestFarQueueIsDroppedAndMoves(t *testing.T) {
-	r := newFarRig(t, newFakeLog(), []QueueDef{transient(7), durable(8)})
+func TestFarQueueIsDropped(t *testing.T) {
+	r := newFarRig(t, newFakeLog(), []QueueDef{transient(7)})
 	h, s, tk := r.queue(7), &sink{}, &tickets{}
 	h.Attach(unlimited(1), s, func(queue.ConsumerID, error) {})
 	publish(h, tk, false, "a", "b")
@@ -336,31 +336,11 @@ func TestFarQueueIsDroppedAndMoves(t *testing.T) {
 	r.step()
 	want(t, "told", []any{s.cancelled, done, tk.got[len(tk.got)-1].o}, []any{gone, true, Gone})
 	want(t, "what it held is back at home", r.atHome(7).Stats().Ready, uint64(2))
-	want(t, "the session at home", len(r.home.guest(entryNode).sessions), 1)
+	want(t, "sessions at home", len(r.home.guest(entryNode).sessions), 0)
 	want(t, "after that", r.reg.Get(7) == nil, true)
 	publish(h, tk, false, "d")
 	r.step()
 	want(t, "a publish to a handle that was kept", tk.got[len(tk.got)-1], outcome{1, 1, Gone})
-
-	h, s = r.queue(8), &sink{}
-	h.Attach(unlimited(1), s, func(queue.ConsumerID, error) {})
-	r.settle()
-	if err := r.reg.Moved(8, 77); err != nil {
-		t.Fatal(err)
-	}
-	var failed []error
-	h.Count(func(_, _ uint64, err error) { failed = append(failed, err) })
-	r.step()
-	if s.cancelled == nil || len(failed) != 1 || failed[0] == nil || h.Unavailable() == nil {
-		t.Fatalf("moved to a node that is away: %v, %v, %v", s.cancelled, failed, h.Unavailable())
-	}
-	r.reg.Moved(8, homeNode)
-	publish(h, tk, false, "e")
-	r.settle()
-	want(t, "moved back", tk.got[len(tk.got)-1], outcome{1, 1, Accepted})
-	if r.reg.Moved(9, homeNode) == nil || r.home.Moved(7, entryNode) == nil {
-		t.Fatal("a queue that is not far can be moved")
-	}
 }
 
 // A queue that its home does not know, yet or any more.

@@ -83,17 +83,17 @@ func (r *Registry) Receive(from uint64, msg []byte) {
 	head, ok := c.head()
 	switch {
 	case !ok:
-		r.o.Logger.Error("a message of another node makes no sense", "node", from, "bytes", len(msg))
+		r.o.Logger.Error("a message of another node makes no sense", "node", r.o.Name(from), "bytes", len(msg))
 		r.home(from).restart("it sent what makes no sense")
 		r.guest(from).reject()
 	case head.kind.fromEntry():
 		if !r.guest(from).receive(head, c) {
-			r.o.Logger.Error("a message for a queue makes no sense", "node", from, "queue", uint64(head.queue), "kind", int(head.kind))
+			r.o.Logger.Error("a message for a queue makes no sense", "node", r.o.Name(from), "queue", uint64(head.queue), "kind", int(head.kind))
 			r.guest(from).reject()
 		}
 	default:
 		if !r.home(from).receive(head, c) {
-			r.o.Logger.Error("a message of a queue makes no sense", "node", from, "queue", uint64(head.queue), "kind", int(head.kind))
+			r.o.Logger.Error("a message of a queue makes no sense", "node", r.o.Name(from), "queue", uint64(head.queue), "kind", int(head.kind))
 			r.home(from).restart("it sent what makes no sense")
 		}
 	}
@@ -128,7 +128,7 @@ func (r *Registry) Writable(node uint64) {
 // The handle is as good as any; what a link that breaks does to it says far.go.
 func (r *Registry) CreateFar(def QueueDef, home uint64) (*Handle, error) {
 	if r.o.Link == nil {
-		return nil, fmt.Errorf("queuehost: queue %d runs on node %d, and there are no links to other nodes", def.ID, home)
+		return nil, fmt.Errorf("queuehost: queue %d runs on node %s, and there are no links to other nodes", def.ID, r.o.Name(home))
 	}
 	h := r.home(home)
 	r.mu.Lock()
@@ -143,17 +143,6 @@ func (r *Registry) CreateFar(def QueueDef, home uint64) (*Handle, error) {
 	r.near.fars[def.ID] = f
 	h.enter(f)
 	return &f.handle, nil
-}
-
-// Moved says that a queue which is served elsewhere is served by home from now on:
-// what is under way to the old one ends as with its link.
-func (r *Registry) Moved(id seglog.GroupID, home uint64) error {
-	f := r.far(id)
-	if f == nil {
-		return fmt.Errorf("queuehost: queue %d is not served elsewhere", id)
-	}
-	f.order(func() { f.moving = r.home(home) })
-	return nil
 }
 
 // home is another node as the queues see it that are reachable here and run
