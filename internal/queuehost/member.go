@@ -334,17 +334,20 @@ func (r *Registry) Damaged() (ids []seglog.GroupID) {
 // Quorum reports whether it is a quorum queue.
 func (h *Handle) Quorum() bool { return h.far != nil && h.far.entry != nil }
 
-// Leader returns the node that is thought to lead a quorum queue; 0: nobody is known to.
+// Leader returns the node that is thought to lead a quorum queue; 0: nobody is known to. A node that was thought to and has
+// no member any more does not.
 func (h *Handle) Leader() uint64 {
+	if !h.Quorum() {
+		return 0
+	}
 	if m := h.member(); m != nil {
-		if node := m.lead.leaderNode(); node != 0 {
+		if node := m.lead.leaderNode(); node != 0 && h.far.entry.hasMember(node) {
 			return node
 		}
 	}
-	if h.Quorum() {
-		if node := h.far.entry.leader(); node != h.far.reg.self() { // whether this one leads its member knows
-			return node
-		}
+	// Whether this node leads its member knows.
+	if node := h.far.entry.leader(); node != h.far.reg.self() && h.far.entry.hasMember(node) {
+		return node
 	}
 	return 0
 }

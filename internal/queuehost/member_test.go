@@ -162,3 +162,22 @@ func applied(h *host) uint64 {
 	h.group.Do(func() { at <- h.m.Applied() })
 	return <-at
 }
+
+// A node that led and gave its member up is not named as the leader any more.
+func TestLeaderWithoutAMember(t *testing.T) {
+	x := newTrio(t, 1, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	defer x.close(t)
+	reg := x.nodes[0].reg
+	h, err := reg.CreateQuorum(durable(8), []Member{{ID: 21, Node: 21}, {ID: 22, Node: 22}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.far.entry.told(21)
+	if on := h.Leader(); on != 21 {
+		t.Errorf("node %d leads", on)
+	}
+	reg.SetMembers(8, []Member{{ID: 22, Node: 22}})
+	if on := h.Leader(); on != 0 {
+		t.Errorf("node %d leads, and has no member", on)
+	}
+}
