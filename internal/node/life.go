@@ -21,7 +21,8 @@ type Life struct {
 	ready func(*Node)
 	turn  chan struct{} // has one place: taken by whoever changes anything
 	fatal chan struct{} // closed when the process must end
-	once  sync.Once
+	fails sync.Once     // closes fatal
+	once  sync.Once     // closes ended
 	ended chan struct{} // closed when it is about to end
 
 	mu     sync.Mutex
@@ -151,10 +152,7 @@ func (l *Life) waits(why string) {
 func (l *Life) watch(n *Node) {
 	select {
 	case <-n.Done():
-		l.mu.Lock()
-		l.err = n.Err()
-		l.mu.Unlock()
-		close(l.fatal)
+		l.fail(n.Err())
 	case <-n.Removed():
 		select {
 		case l.turn <- struct{}{}:
@@ -169,6 +167,17 @@ func (l *Life) watch(n *Node) {
 		}
 	case <-n.stopping:
 	}
+}
+
+// fail says that the process must end. A second node may have been started in it before whoever runs it has noticed, and
+// fail as well: the first reason stays.
+func (l *Life) fail(why error) {
+	l.fails.Do(func() {
+		l.mu.Lock()
+		l.err = why
+		l.mu.Unlock()
+		close(l.fatal)
+	})
 }
 
 // halt stops the node, if one runs. The turn is the caller's.

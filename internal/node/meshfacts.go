@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"holdfast/internal/catalog"
 	"holdfast/internal/cluster"
 	"holdfast/internal/metrics"
 	"holdfast/internal/mgmt"
@@ -30,7 +31,8 @@ func (n *Node) cluster() mgmt.Cluster {
 	m := n.mesh
 	c.Name = m.state.Cluster().String()
 	leader := m.forward.leaderNow()
-	for node := range n.catalog.View().Nodes().All() {
+	nodes := slices.SortedFunc(n.catalog.View().Nodes().All(), func(a, b *catalog.Node) int { return cmp.Compare(a.Name, b.Name) })
+	for _, node := range nodes {
 		entry := mgmt.ClusterNode{
 			Name: node.Name, ID: strconv.FormatUint(node.ID, 10), Address: node.Addr, State: cluster.Up.String(),
 			Voter: node.Voter, Leader: node.ID == leader, Self: node.ID == m.self,

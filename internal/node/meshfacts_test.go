@@ -10,6 +10,9 @@ func TestLinksAreCounted(t *testing.T) {
 	tr := newTrio(t)
 	tr.start(t, 0, 1, 2)
 	for i, n := range tr.nodes {
+		if names := n.cluster().DiskNodes; !slices.IsSorted(names) {
+			t.Errorf("%s: cluster_status names the nodes in the order %q", n.name(), names)
+		}
 		var names []string
 		sent, received := uint64(0), uint64(0)
 		for _, p := range n.values().Peers {

@@ -128,6 +128,16 @@ func (m *Manager) queue(vhost, name string) (*catalog.Queue, error) {
 	return q, nil
 }
 
+// named finds a quorum queue and a node that an operator has named.
+func (m *Manager) named(vhost, queue, node string) (*catalog.Queue, uint64, error) {
+	q, err := m.queue(vhost, queue)
+	if err != nil {
+		return nil, 0, err
+	}
+	id, err := m.node(node)
+	return q, id, err
+}
+
 // node finds a node that an operator has named.
 func (m *Manager) node(name string) (uint64, error) {
 	v := m.o.View()

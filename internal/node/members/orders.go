@@ -51,11 +51,7 @@ func nodesOf(q *catalog.Queue) []uint64 {
 
 // Add gives a queue a member on a node. It gets the queue's contents, and then a vote, by and by.
 func (m *Manager) Add(ctx context.Context, vhost, queue, node string) error {
-	q, err := m.queue(vhost, queue)
-	if err != nil {
-		return err
-	}
-	id, err := m.node(node)
+	q, id, err := m.named(vhost, queue, node)
 	if err != nil {
 		return err
 	}
@@ -76,11 +72,7 @@ func (m *Manager) add(ctx context.Context, q *catalog.Queue, node uint64) error 
 
 // Delete takes the member of a queue on a node away; the last one stays.
 func (m *Manager) Delete(ctx context.Context, vhost, queue, node string) error {
-	q, err := m.queue(vhost, queue)
-	if err != nil {
-		return err
-	}
-	id, err := m.node(node)
+	q, id, err := m.named(vhost, queue, node)
 	if err != nil {
 		return err
 	}
@@ -101,11 +93,7 @@ func (m *Manager) remove(ctx context.Context, q *catalog.Queue, node uint64) err
 
 // Transfer has the member of a queue on a node lead it.
 func (m *Manager) Transfer(ctx context.Context, vhost, queue, node string) error {
-	q, err := m.queue(vhost, queue)
-	if err != nil {
-		return err
-	}
-	id, err := m.node(node)
+	q, id, err := m.named(vhost, queue, node)
 	if err != nil {
 		return err
 	}
