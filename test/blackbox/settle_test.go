@@ -341,22 +341,24 @@ func TestRecover(t *testing.T) {
 	seen := map[string]int{}
 	take := func(redelivered bool) {
 		t.Helper()
-		for range 3 {
-			var d amqp.Delivery
-			select {
-			case d = <-in:
-			case d = <-also:
-			case <-time.After(raw.Wait):
-				t.Fatal("no delivery")
-			}
-			equal(t, "redelivered", d.Redelivered, redelivered)
-			seen[string(d.Body)]++
+		var d amqp.Delivery
+		select {
+		case d = <-in:
+		case d = <-also:
+		case <-time.After(raw.Wait):
+			t.Fatal("no delivery")
 		}
+		equal(t, "redelivered", d.Redelivered, redelivered)
+		seen[string(d.Body)]++
 	}
-	take(false)
+	for range 3 {
+		take(false)
+	}
+	equal(t, "seen", fmt.Sprint(seen), "map[1:1 2:1 3:1]")
 	ok(t, ch.Recover(true))
-	take(true)
-	equal(t, "seen", fmt.Sprint(seen), "map[1:2 2:2 3:2]")
+	for seen["1"] < 2 || seen["2"] < 2 || seen["3"] < 2 { // what comes again before the answer goes back once more
+		take(true)
+	}
 }
 
 // T37: the deprecated recover-async requeues and answers nothing.
