@@ -84,7 +84,7 @@ func dial(t testing.TB, n *Node) *amqp.Connection {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := amqp.DialConfig("amqp://guest:guest@"+at.String()+"/", amqp.Config{Locale: "en_US"}) // without heartbeats
+	c, err := amqp.Dial("amqp://guest:guest@" + at.String() + "/?heartbeat=0")
 	if err != nil {
 		t.Fatal(err)
 	}

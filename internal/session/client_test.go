@@ -10,7 +10,7 @@ import (
 // dial connects with a client that others wrote.
 func (r *rig) dial(t testing.TB) *amqp.Connection {
 	t.Helper()
-	c, err := amqp.Dial("amqp://guest:guest@" + r.addr + "/")
+	c, err := amqp.Dial("amqp://guest:guest@" + r.addr + "/?heartbeat=0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -145,12 +145,16 @@ func name(t *testing.T) string {
 	return fmt.Sprintf("%s.%s.%d", short, run, names.Add(1))
 }
 
+// patient is how clients connect that do not end because the machine stands still for a while: the library's own heartbeat
+// lets a connection end after 15 s of silence.
+var patient = amqp.Config{Heartbeat: time.Minute, Locale: "en_US"}
+
 // dial is a connection of an ordinary client, closed with the test.
 func dial(t *testing.T) *amqp.Connection { return dialURL(t, target.url) }
 
 func dialURL(t *testing.T, url string) *amqp.Connection {
 	t.Helper()
-	c, err := amqp.DialConfig(url, amqp.Config{Heartbeat: 0, Locale: "en_US"})
+	c, err := amqp.DialConfig(url, patient)
 	ok(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -254,7 +258,7 @@ func publish(t *testing.T, exchange, key string, m amqp.Publishing) {
 	publisher.lock <- struct{}{}
 	defer func() { <-publisher.lock }()
 	if publisher.ch == nil || publisher.ch.IsClosed() {
-		c, err := amqp.DialConfig(target.url, amqp.Config{Heartbeat: 0, Locale: "en_US"}) // as slow as the machine may be
+		c, err := amqp.DialConfig(target.url, patient)
 		ok(t, err)
 		publisher.ch = must(c.Channel())(t)
 		ok(t, publisher.ch.Confirm(false))

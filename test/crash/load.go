@@ -86,7 +86,7 @@ func (l *load) trouble(who string, err error) {
 	select { // the kill may be a moment ahead of the word of it
 	case <-l.stop:
 		return
-	case <-time.After(2 * time.Second):
+	case <-time.After(15 * time.Second):
 	}
 	l.journal.mu.Lock()
 	defer l.journal.mu.Unlock()
