@@ -83,15 +83,17 @@ type raftGroup struct {
 	handTo    uint64
 	growing   []growing // learners that are to get a vote
 
-	campaign   int  // ticks until this member asks for an election; 0: it does not
-	counted    bool // in Node.Leading
-	handing    bool // the leadership is being handed over
+	campaign   int         // ticks until this member asks for an election; 0: it does not
+	deferred   *pb.Message // the last request for a vote that came while there was a leader
+	counted    bool        // in Node.Leading
+	handing    bool        // the leadership is being handed over
 	ended      bool
 	keptTail   int64                   // bytes of the entries kept below the snapshot
 	sending    map[uint64]*outTransfer // states on their way to members, by id
 	receiving  *inTransfer
 	installing *inTransfer    // all of it is here, and raft has been told
 	staged     []seglog.Range // items received that are not part of the state yet
+	stagedFor  uint64         // the last entry of the newest state that they belong to
 
 	asleep  bool // it rests: no ticks
 	ticking bool // in the shard's list of those that tick

@@ -264,3 +264,34 @@ func TestRaftBringsALargeStateMeanwhile(t *testing.T) {
 	c.same()
 	want(t, "states", c.judge.installs, 1)
 }
+
+// Items of a state that come when all of it has come by the log, and was used up, belong to nothing: they are let go of.
+func TestRaftItemsOfAStateThatIsNotNeeded(t *testing.T) {
+	c := newCluster(t, 63, 3, 3, Options{})
+	c.settle()
+	l := c.leader()
+	m := c.nodes[l.id%3]
+	x := m.h.g.raft
+	for range 6 {
+		c.propose(l)
+	}
+	c.settle()
+	part := transferMsg{from: l.id, to: m.id, term: x.term, index: x.store.applied + 1}
+	offer := part
+	offer.kind, offer.stateTerm = msgOffer, x.term
+	m.n.deliver(incoming{group: c.group, node: l.id, transfer: &offer})
+	c.settle()
+	for range 40 {
+		c.propose(l)
+		c.settle()
+	}
+	part.kind, part.seq = msgPart, 1
+	part.blocks = []seglog.Block{{First: 2, Items: [][]byte{itemOf(2), itemOf(3)}}}
+	m.n.deliver(incoming{group: c.group, node: l.id, transfer: &part})
+	c.settle()
+	want(t, "received", fmt.Sprint(x.staged), "[{2 3}]")
+	c.settleFor(1)
+	want(t, "received and kept", fmt.Sprint(x.staged), "[]")
+	items := m.disk.(*memLog).items(c.group)
+	want(t, "items that nobody needs on disk", len(items[2])+len(items[3]), 0)
+}

@@ -122,6 +122,9 @@ func (x *raftGroup) stage(s *Shard, r *round, t *inTransfer, blocks []seglog.Blo
 		}
 	}
 	x.staged = mergeRanges(x.staged)
+	if len(x.staged) > 0 {
+		x.stagedFor = max(x.stagedFor, t.index)
+	}
 	if len(rec.Blocks) == 0 {
 		then()
 		return
@@ -143,6 +146,20 @@ func (x *raftGroup) unstage(p *payload) {
 		x.receiving.lost = true
 	}
 	x.staged = left
+}
+
+// outgrown lets go of items received for states that are not needed any more, as the entries up to there have come
+// by the log. The items have been live here meanwhile, under records of their own, and are not: those that are were not received.
+func (x *raftGroup) outgrown() {
+	if len(x.staged) == 0 || x.store.applied < x.stagedFor || x.installing != nil || len(x.appends) > 0 {
+		return
+	}
+	if t := x.receiving; t != nil && t.index > x.store.applied {
+		return
+	}
+	live, _ := x.host.Live(nil)
+	x.g.shard.node.raftLog.Release(x.g.id, x.store.applied, subtractRanges(x.staged, mergeRanges(slices.Concat(live, x.unapplied()))))
+	x.staged, x.stagedFor, x.receiving = nil, 0, nil
 }
 
 // unapplied is the ids of the items of entries that are not applied.
@@ -202,7 +219,7 @@ func (x *raftGroup) install(s *Shard, r *round, snap *pb.Snapshot) (then func())
 	x.snapshotAt = t.index
 	x.g.sinceEntries, x.g.sinceBytes, x.g.snapshotSize = 0, 0, int64(len(rec.Meta))
 	s.node.tailBytes.Add(-x.keptTail)
-	x.staged, x.receiving, x.installing, x.keptTail = nil, nil, nil, 0
+	x.staged, x.stagedFor, x.receiving, x.installing, x.keptTail = nil, 0, nil, nil, 0
 	x.before, x.lately = t.index, t.index
 	if x.keeping {
 		s.node.raftLog.KeepTail(x.g.id, 0)
