@@ -7,17 +7,7 @@ import "testing"
 func TestBetterCandidateDoesNotWait(t *testing.T) {
 	c := newCluster(t, 3, 3, 3, Options{})
 	l := c.mustLead()
-	var first, second *member
-	for i := range c.nodes { // in the order in which they ask
-		m := c.nodes[(int(uint64(c.group)%3)+i)%3]
-		switch {
-		case m == l:
-		case first == nil:
-			first = m
-		default:
-			second = m
-		}
-	}
+	first, second := c.inLine(l)
 	c.wire(l.id, first.id).broken = true
 	if !c.propose(l) {
 		t.Fatal("the leader takes nothing")
@@ -28,4 +18,38 @@ func TestBetterCandidateDoesNotWait(t *testing.T) {
 	if now := c.leader(); now != second {
 		t.Fatalf("nobody, or the wrong one, leads\n%v", c)
 	}
+}
+
+// The survivor whose turn it is may hear of the leader's end before the other one, which then ignores it, as it still
+// believes in the leader. It gets its answer as soon as the other one hears of it, too.
+func TestVoteIgnoredForALostLeaderIsGiven(t *testing.T) {
+	c := newCluster(t, 3, 3, 3, Options{})
+	l := c.mustLead()
+	first, _ := c.inLine(l)
+	l.up = false
+	first.n.PeerDown(l.id)
+	c.settle()
+	if c.leader() != nil {
+		t.Fatal("it has not been ignored")
+	}
+	l.crash()
+	c.settle() // no time passes
+	if now := c.leader(); now != first {
+		t.Fatalf("nobody, or the wrong one, leads\n%v", c)
+	}
+}
+
+// inLine returns the other members of three in the order in which they ask for an election when l is lost.
+func (c *cluster) inLine(l *member) (first, second *member) {
+	for i := range c.nodes {
+		m := c.nodes[(int(uint64(c.group)%3)+i)%3]
+		switch {
+		case m == l:
+		case first == nil:
+			first = m
+		default:
+			second = m
+		}
+	}
+	return first, second
 }

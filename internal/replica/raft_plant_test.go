@@ -21,13 +21,13 @@ var mistakes = []struct {
 	{planted.AnswerBeforeSync, "answer before sync", 1},
 	{planted.StagedNotStable, "staged, not stable", 2},
 	{planted.PayloadOfOther, "payload of another", 5},
-	{planted.CommitAhead, "commit ahead", 6},
+	{planted.CommitAhead, "commit ahead", 3},
 	{planted.ConfEarly, "change of members early", 13},
 	{planted.InstallWithoutItem, "install without items", 2},
-	{planted.ReleasedEarly, "released early", 1251},
+	{planted.ReleasedEarly, "released early", 175},
 	{planted.ReleasedTooMuch, "released too much", 4},
 	{planted.ServesEarly, "serves early", 2},
-	{planted.ReadsUnasked, "reads unasked", 255},
+	{planted.ReadsUnasked, "reads unasked", 508},
 }
 
 // A simulation that notices nothing proves nothing. Each of these mistakes was made here on purpose.
@@ -46,8 +46,15 @@ func TestRaftSimulationNotices(t *testing.T) {
 				t.Logf("%d of %d seeds notice", found, *findSeeds)
 				return
 			}
-			if noticed(t, x.seed, x.m) == "" {
-				t.Fatalf("seed %d does not notice it any more; -run SimulationNotices -v -raft.find 3000 looks for others", x.seed)
+			// A change of what members say to each other gives every seed another history: then another has to notice.
+			why := noticed(t, x.seed, x.m)
+			for seed := uint64(1); why == "" && seed <= 3000; seed++ {
+				if why = noticed(t, seed, x.m); why != "" {
+					t.Logf("seed %d does not notice it any more, but %d does", x.seed, seed)
+				}
+			}
+			if why == "" {
+				t.Fatal("no seed notices it any more")
 			}
 		})
 	}

@@ -104,6 +104,7 @@ func (x *raftGroup) peerNews(p peerNews) {
 			_ = x.rn.ForgetLeader()
 			x.lead = 0
 			x.rankedCampaign()
+			x.answerDeferred()
 		}
 		x.g.touch()
 	}
@@ -112,9 +113,11 @@ func (x *raftGroup) peerNews(p peerNews) {
 // rank says how many members come before this one when a leader is sought: voters in
 // order of id, from another one on in each group, without those that are away. As long as nothing
 // has been agreed on, the first one is that which was named first.
-func (x *raftGroup) rank() (rank int, voter bool) {
+func (x *raftGroup) rank() (rank int, voter bool) { return x.rankOf(x.self) }
+
+func (x *raftGroup) rankOf(member uint64) (rank int, voter bool) {
 	voters := x.conf.Voters
-	at := slices.Index(voters, x.self)
+	at := slices.Index(voters, member)
 	if at < 0 {
 		return 0, false
 	}
@@ -179,6 +182,7 @@ func (x *raftGroup) tick(n int, now int64) {
 		x.tickOut(n)
 	}
 	x.tickTail(n)
+	x.outgrown()
 	x.tickRest(x.g.shard, n)
 	if x.rn.HasReady() || x.handing && !x.isHanding() {
 		x.g.touch()
@@ -195,16 +199,39 @@ func (x *raftGroup) foundAgain() {
 	}
 }
 
-// outran has this member ask for an election at once, if it waits for its turn and the one whose turn it is lacks what
-// this one has: that one cannot win.
+// outran has this member ask for an election at once, if it comes next after one that lacks what this one has: that one
+// cannot win. The others wait on, as several that ask at the same time take each other's votes.
 func (x *raftGroup) outran(m *pb.Message) {
 	if t := m.GetType(); x.campaign == 0 || t != pb.MsgPreVote && t != pb.MsgVote {
 		return
 	}
 	behind := m.GetLogTerm() < x.store.lastTerm() || m.GetLogTerm() == x.store.lastTerm() && m.GetIndex() < x.store.last()
-	if rank, voter := x.rank(); behind && voter && rank > 0 {
-		x.campaign = campaignAgain
+	rank, voter := x.rank()
+	if theirs, ok := x.rankOf(m.GetFrom()); behind && voter && ok && rank == theirs+1 {
+		x.campaign = campaignAgain + rank*campaignStep
 		_ = x.rn.Campaign()
+	}
+}
+
+// deferVote keeps a request for a vote that raft has ignored because this member believes in a leader: who asked may have noticed
+// earlier that the leader is gone.
+func (x *raftGroup) deferVote(m *pb.Message) {
+	if t := m.GetType(); t != pb.MsgPreVote && t != pb.MsgVote {
+		return
+	}
+	if st := x.rn.BasicStatus(); st.Lead != 0 && st.Lead != x.self && m.GetTerm() > st.GetTerm() {
+		x.deferred = m
+	}
+}
+
+// answerDeferred takes up what deferVote has kept, now that the leader is forgotten. Otherwise who asked would wait until it
+// asks again, and this member for its turn. Raft allows for any delay of a message.
+func (x *raftGroup) answerDeferred() {
+	m := x.deferred
+	x.deferred = nil
+	if m != nil && x.rn.BasicStatus().RaftState == raft.StateFollower { // else it asks itself already
+		_ = x.rn.Step(m)
+		x.outran(m)
 	}
 }
 

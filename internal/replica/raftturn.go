@@ -149,6 +149,7 @@ func (x *raftGroup) receive(s *Shard, r *round, in *incoming) {
 	// Errors say that the message is of no use, for instance from a member that was removed.
 	_ = x.rn.Step(in.msg)
 	x.outran(in.msg)
+	x.deferVote(in.msg)
 	if in.rest && in.msg.GetTerm() == x.rn.BasicStatus().GetTerm() {
 		x.heardRest()
 	}
