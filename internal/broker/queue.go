@@ -3,9 +3,11 @@ package broker
 import (
 	"iter"
 	"strings"
+	"time"
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
+	"holdfast/internal/clock"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
 )
@@ -195,7 +197,8 @@ func (b *Broker) declareQueue(d catalog.QueueDecl) (DeclaredQueue, *amqperr.Erro
 	fail := func(err error) (DeclaredQueue, *amqperr.Error) {
 		return DeclaredQueue{}, b.clientError(err, "declare", amqperr.Queue, d.VHost, d.Name)
 	}
-	for began := b.clock.Mono(); b.clock.Mono()-began <= int64(b.settings.DeclareTimeout); {
+	again := b.again()
+	for !again.over() {
 		q, e := b.view().DeclaredQueue(&d)
 		if e != nil && b.orphaned(d.VHost, d.Name) {
 			if err := b.removeOrphan(d.VHost, d.Name); err != nil {
@@ -226,10 +229,14 @@ func (b *Broker) declareQueue(d catalog.QueueDecl) (DeclaredQueue, *amqperr.Erro
 		}
 		if h != nil {
 			answer, err := b.declared(q, h)
-			if err != nil && err.Code == amqperr.NotFound && h.Unavailable() == nil {
-				continue // sealed or gone this very moment
+			if !isGone(err, q) {
+				return answer, err
 			}
-			return answer, err
+			// Sealed, or gone this very moment, perhaps by another node: this one will hear of it.
+			if err := again.pause(); err != nil {
+				return fail(err)
+			}
+			continue
 		}
 		if b.view().QueueByID(q.ID) != nil {
 			return DeclaredQueue{}, amqperr.QueueUnavailable(d.VHost, d.Name, "it could not be made")
@@ -306,29 +313,76 @@ func (c *Conn) DeleteQueue(r DeleteQueue) (messages uint64, err *amqperr.Error) 
 	}
 	q, h, err := c.use(name)
 	if err != nil {
+		if c.b.view().Queue(c.vhost, name) == nil {
+			return 0, nil // somebody else has deleted it this very moment
+		}
 		return 0, err
 	}
 	return c.b.deleteQueue(q, h, r.IfUnused, r.IfEmpty)
 }
 
-// deleteQueue deletes a queue. If somebody else is deleting it, their success is
+// deleteQueue deletes a queue. If somebody else is deleting it, here or on another node, their success is
 // ours, with nothing left to count.
 func (b *Broker) deleteQueue(q *catalog.Queue, h *queuehost.Handle, ifUnused, ifEmpty bool) (uint64, *amqperr.Error) {
-	for {
+	fail := func(err error) (uint64, *amqperr.Error) {
+		return 0, b.clientError(err, "delete", amqperr.Queue, q.VHost, q.Name)
+	}
+	for again := b.again(); ; {
 		messages, err := b.sealAndDelete(q, h, ifUnused, ifEmpty)
 		refused := b.clientError(err, "delete", amqperr.Queue, q.VHost, q.Name)
-		if refused == nil || refused.Code != amqperr.NotFound || h.Unavailable() != nil {
+		if !isGone(refused, q) {
 			return messages, refused
 		}
 		going, err := b.awaitGoing(q.ID)
 		switch {
 		case err != nil:
-			return 0, b.clientError(err, "delete", amqperr.Queue, q.VHost, q.Name)
+			return fail(err)
 		case b.view().QueueByID(q.ID) == nil:
 			return 0, nil
-		case !going:
-			return 0, refused
+		case going:
+			continue
+		case again.over():
+			return fail(errTimedOut)
 		}
+		if err := again.pause(); err != nil {
+			return fail(err)
+		}
+	}
+}
+
+// isGone reports whether a queue has answered that it is not there: it is gone, or sealed, which is as good.
+func isGone(err *amqperr.Error, q *catalog.Queue) bool {
+	return err != nil && err.Code == amqperr.NotFound && err.Text == amqperr.NoQueue(q.VHost, q.Name).Text
+}
+
+// How long is waited before something is tried again that another node decides: twice as long each time.
+const (
+	againFirst = 5 * time.Millisecond
+	againMost  = 200 * time.Millisecond
+)
+
+// again paces and bounds what is tried until another node has decided.
+type again struct {
+	b     *Broker
+	began int64 // clock.Mono
+	wait  time.Duration
+}
+
+func (b *Broker) again() *again { return &again{b, b.clock.Mono(), againFirst} }
+
+// over reports whether it has taken as long as a client waits for a declare.
+func (a *again) over() bool { return a.b.clock.Mono()-a.began > int64(a.b.settings.DeclareTimeout) }
+
+// pause waits a moment; an error says that the node can go on no longer.
+func (a *again) pause() error {
+	passed, stop := clock.After(a.b.clock, a.wait)
+	defer stop()
+	a.wait = min(2*a.wait, againMost)
+	select {
+	case <-passed:
+		return nil
+	case <-a.b.failed:
+		return errFailed
 	}
 }
 

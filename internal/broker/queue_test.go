@@ -9,6 +9,7 @@ import (
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
+	"holdfast/internal/clock"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/wire"
 )
@@ -465,5 +466,75 @@ func TestQueueDef(t *testing.T) {
 	if d.ID != want.ID || d.VHost != want.VHost || d.Name != want.Name || d.Durable != want.Durable ||
 		d.Exclusive || d.AutoDelete != want.AutoDelete || string(d.Args) != string(want.Args) {
 		t.Errorf("got %+v", d)
+	}
+}
+
+// paces is a clock that tells of every pause before something is tried again.
+type paces struct {
+	clock.Clock
+	paused chan struct{}
+}
+
+func (p paces) AfterFunc(d time.Duration, f func()) clock.Timer {
+	if d <= againMost {
+		select {
+		case p.paused <- struct{}{}:
+		default:
+		}
+	}
+	return p.Clock.AfterFunc(d, f)
+}
+
+// Another node is deleting the queue: that is what was wanted, and no error. It is waited for in pauses.
+func TestQueueThatAnotherNodeDeletes(t *testing.T) {
+	r := newRig(t)
+	c := r.connect()
+	tap := paces{r.clock, make(chan struct{}, 1)}
+	r.clock = tap
+	c.declare(DeclareQueue{Name: "q", Durable: true})
+	q := r.view().Queue(vhost, "q")
+	h := r.handle(q)
+	sealed := make(chan struct{})
+	h.Seal(false, false, func(uint64, error) { close(sealed) })
+	wait(t, sealed)
+
+	deleted := make(chan *amqperr.Error, 1)
+	go func() {
+		_, err := c.DeleteQueue(DeleteQueue{Name: "q"})
+		deleted <- err
+	}()
+	wait(t, tap.paused)
+	gone := make(chan struct{})
+	r.dropQueues(r.must(catalog.DeleteQueues([]catalog.QueueID{q.ID})).Removed.Queues, func() { close(gone) })
+	wait(t, gone)
+	ok(t, "delete", <-deleted)
+	c.declare(DeclareQueue{Name: "q", Durable: true})
+}
+
+// A queue that stays sealed is waited for as long as for any declare, in longer and longer pauses.
+func TestQueueThatStaysSealed(t *testing.T) {
+	r := newRig(t)
+	c := r.connect()
+	c.declare(DeclareQueue{Name: "q", Durable: true})
+	sealed := make(chan struct{})
+	r.handle(r.view().Queue(vhost, "q")).Seal(false, false, func(uint64, error) { close(sealed) })
+	wait(t, sealed)
+	r.settings.DeclareTimeout = 20 * time.Millisecond
+	_, err := c.DeleteQueue(DeleteQueue{Name: "q"})
+	refused(t, "delete", err, 541)
+	again := r.again()
+	var waits []time.Duration
+	for range 3 {
+		waits = append(waits, again.wait)
+		if err := again.pause(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if waits[0] != againFirst || waits[1] != 2*againFirst || waits[2] != 4*againFirst || !again.over() {
+		t.Errorf("paused for %v; it is over: %v", waits, again.over())
+	}
+	r.Fail("the disk is broken")
+	if again.pause() == nil {
+		t.Error("a node that has failed waits")
 	}
 }
