@@ -14,12 +14,13 @@ type Explanation struct {
 }
 
 // Explain says why a queue is not delivering, or that it is.
-func (b *Broker) Explain(vhost, name string) (Explanation, error) {
+func (b *Broker) Explain(vhost, name string) (e Explanation, _ error) {
 	q, h, err := b.adminQueue(vhost, name)
 	if err != nil {
 		return Explanation{}, err
 	}
-	e := Explanation{Queue: b.queueInfo(b.view(), q, h)}
+	e = Explanation{Queue: b.queueInfo(b.view(), q, h)}
+	defer func() { e.Lines = append(e.Lines, nackLines(h.Nacks())...) }()
 	if err := h.Unavailable(); err != nil {
 		if e.Reason = e.Queue.State; e.Reason != "quarantined" {
 			e.Lines = []string{err.Error(), "Publishes are refused with a nack until enough nodes are back."}
@@ -54,6 +55,17 @@ func (b *Broker) Explain(vhost, name string) (Explanation, error) {
 		e.Lines = append(e.Lines, b.explainBindings(vhost, name))
 	}
 	return e, nil
+}
+
+// nackLines say what a queue has not taken of clients of this node.
+func nackLines(n queuehost.Nacks) (lines []string) {
+	if n.Refused > 0 {
+		lines = append(lines, fmt.Sprintf("%d publishes of clients of this node were refused since it started.", n.Refused))
+	}
+	if n.Unknown > 0 {
+		lines = append(lines, fmt.Sprintf("%d publishes of clients of this node were nacked because there was no answer in time: they may be in the queue.", n.Unknown))
+	}
+	return lines
 }
 
 // explainBindings says how a queue that never got a message can be reached.

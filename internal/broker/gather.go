@@ -148,6 +148,8 @@ func (b *Broker) queueInfo(v *catalog.View, q *catalog.Queue, h *queuehost.Handl
 	if h == nil {
 		return info // declared or deleted this very moment: empty
 	}
+	nacks := h.Nacks()
+	info.Counters.Refused, info.Counters.Unknown = nacks.Refused, nacks.Unknown
 	if err := h.Unavailable(); err != nil {
 		switch info.Reason = err.Error(); {
 		case info.State != "running":
@@ -164,6 +166,7 @@ func (b *Broker) queueInfo(v *catalog.View, q *catalog.Queue, h *queuehost.Handl
 	info.Counters = QueueCounters{
 		Published: s.Published, Delivered: s.Delivered, Acked: s.Acked, Redelivered: s.Redelivered,
 		Gets: s.Gets, GetsEmpty: s.GetsEmpty,
+		Refused: nacks.Refused, Unknown: nacks.Unknown,
 	}
 	return info
 }

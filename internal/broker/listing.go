@@ -37,6 +37,9 @@ type QueueCounters struct {
 	Redelivered uint64 `json:"redeliver"`
 	Gets        uint64 `json:"get"`
 	GetsEmpty   uint64 `json:"get_empty"`
+	// Publishes of clients of the node that is asked: those that the queue did not take, and those of which nobody knows.
+	Refused uint64 `json:"publishes_refused"`
+	Unknown uint64 `json:"publishes_unknown"`
 }
 
 // ExchangeInfo is a row of the list of exchanges.

@@ -19,6 +19,12 @@ type Queue struct {
 	Quarantined               bool
 }
 
+// Nacks are the publishes of clients of this node that one queue was not seen to take.
+type Nacks struct {
+	VHost, Name      string
+	Refused, Unknown uint64
+}
+
 // Connection is one connection on the page per object.
 type Connection struct {
 	Name                     string
@@ -37,6 +43,7 @@ type Channel struct {
 // object, so that the page is written without being held in memory; it stops when yield returns false.
 type Objects struct {
 	Queues      func(yield func(*Queue) bool)
+	Nacked      func(yield func(*Nacks) bool) // only queues with any, wherever they are
 	Connections func(yield func(*Connection) bool)
 	Channels    func(yield func(*Channel) bool)
 }
@@ -60,6 +67,11 @@ var queueFamilies = []objectFamily[Queue]{
 	{"rabbitmq_queue_get_empty_total", "counter", "Gets that found no message", func(q *Queue) float64 { return float64(q.GetsEmpty) }},
 	{"holdfast_queue_waiting_publishes", "gauge", "Persistent publishes to a queue that wait for the disk", func(q *Queue) float64 { return float64(q.WaitingForDisk) }},
 	{"holdfast_queue_quarantined", "gauge", "1 if the queue's data in the log is damaged and it serves nobody", func(q *Queue) float64 { return truth(q.Quarantined) }},
+}
+
+var nackFamilies = []objectFamily[Nacks]{
+	{"holdfast_queue_publishes_refused_total", "counter", "Publishes of clients of this node that a queue did not take", func(n *Nacks) float64 { return float64(n.Refused) }},
+	{"holdfast_queue_publishes_unknown_total", "counter", "Publishes of clients of this node that were nacked because nobody knew in time whether a queue has them", func(n *Nacks) float64 { return float64(n.Unknown) }},
 }
 
 var connectionFamilies = []objectFamily[Connection]{
@@ -88,6 +100,9 @@ func WriteObjects(w io.Writer, o Objects) error {
 	p := page{out: bufio.NewWriterSize(w, 64<<10)}
 	writeFamilies(&p, queueFamilies, o.Queues, func(b []byte, q *Queue) []byte {
 		return label(append(label(append(b, "vhost="...), q.VHost), ",queue="...), q.Name)
+	})
+	writeFamilies(&p, nackFamilies, o.Nacked, func(b []byte, n *Nacks) []byte {
+		return label(append(label(append(b, "vhost="...), n.VHost), ",queue="...), n.Name)
 	})
 	writeFamilies(&p, connectionFamilies, o.Connections, func(b []byte, c *Connection) []byte {
 		return label(append(b, "connection="...), c.Name)

@@ -126,6 +126,7 @@ func objects(queues int) Objects {
 func TestObjectsPage(t *testing.T) {
 	o := objects(2)
 	plain := o.Queues
+	o.Nacked = func(yield func(*Nacks) bool) { yield(&Nacks{VHost: "/", Name: "q1", Refused: 3, Unknown: 4}) }
 	o.Queues = func(yield func(*Queue) bool) {
 		plain(yield)
 		yield(&Queue{VHost: "a/b", Name: "quote\" slash\\ line\n bad\xff", Ready: 5})
@@ -138,6 +139,8 @@ func TestObjectsPage(t *testing.T) {
 	for _, line := range []string{
 		`rabbitmq_queue_messages_ready{vhost="/",queue="q1"} 1` + "\n",
 		`rabbitmq_queue_messages_paged_out_bytes{vhost="/",queue="q1"} 100` + "\n",
+		`holdfast_queue_publishes_refused_total{vhost="/",queue="q1"} 3` + "\n",
+		`holdfast_queue_publishes_unknown_total{vhost="/",queue="q1"} 4` + "\n",
 		`rabbitmq_queue_messages_ready{vhost="a/b",queue="quote\" slash\\ line\n bad` + "\uFFFD" + `"} 5` + "\n",
 		`rabbitmq_connection_incoming_bytes_total{connection="127.0.0.1:1 -> 127.0.0.1:5672"} 9` + "\n",
 		`rabbitmq_consumer_prefetch{channel="c (1)"} 20` + "\n",

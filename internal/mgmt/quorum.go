@@ -34,6 +34,7 @@ type QuorumMember struct {
 	Snapshot   uint64 // entries up to here are not kept any more
 	Term       uint64
 	Lag        *uint64 // entries that it lacks, as the leader sees it; nil: nobody leads
+	Nacked     uint64  // publishes that clients of its node were nacked because of the queue, since the node started
 }
 
 // machineVersion is that of the state machine of queues.
@@ -63,9 +64,10 @@ func (m QuorumMember) MarshalJSON() ([]byte, error) {
 		Term       any    `json:"Term"`
 		Machine    any    `json:"Machine Version"`
 		Lag        any    `json:"Lag"`
+		Nacked     any    `json:"Nacked Publishes"`
 	}{
 		m.Node, m.State, m.Membership, number(m.Last), number(m.Written), number(m.Applied), number(m.Commit),
-		number(m.Snapshot), number(m.Term), number(machineVersion), lag,
+		number(m.Snapshot), number(m.Term), number(machineVersion), lag, number(m.Nacked),
 	})
 }
 

@@ -24,7 +24,7 @@ func (q *fakeQuorum) note(format string, args ...any) error {
 func (q *fakeQuorum) Status(_ context.Context, vhost, queue string) ([]QuorumMember, error) {
 	lag := uint64(3)
 	return []QuorumMember{
-		{Node: "n1", State: "leader", Known: true, Membership: "voter", Last: 10, Written: 10, Applied: 9, Commit: 9, Snapshot: 4, Term: 2, Lag: new(uint64)},
+		{Node: "n1", State: "leader", Known: true, Membership: "voter", Last: 10, Written: 10, Applied: 9, Commit: 9, Snapshot: 4, Term: 2, Lag: new(uint64), Nacked: 7},
 		{Node: "n2", State: "nodedown", Lag: &lag},
 	}, q.note("status %s %s", vhost, queue)
 }
@@ -83,19 +83,19 @@ func startQuorum(t *testing.T) (*fakeQuorum, *fakeBroker, *Options) {
 // The commands about members of quorum queues, in the words of rabbitmq-queues and rabbitmq-upgrade.
 func TestQuorumCommands(t *testing.T) {
 	q, _, o := startQuorum(t)
-	const status = `┌───────────┬────────────┬────────────┬────────────────┬──────────────┬──────────────┬──────────────┬────────────────┬──────┬─────────────────┬─────┐
-│ Node Name │ Raft State │ Membership │ Last Log Index │ Last Written │ Last Applied │ Commit Index │ Snapshot Index │ Term │ Machine Version │ Lag │
-├───────────┼────────────┼────────────┼────────────────┼──────────────┼──────────────┼──────────────┼────────────────┼──────┼─────────────────┼─────┤
-│ n1        │ leader     │ voter      │ 10             │ 10           │ 9            │ 9            │ 4              │ 2    │ 1               │ 0   │
-│ n2        │ nodedown   │            │                │              │              │              │                │      │                 │ 3   │
-└───────────┴────────────┴────────────┴────────────────┴──────────────┴──────────────┴──────────────┴────────────────┴──────┴─────────────────┴─────┘
+	const status = `┌───────────┬────────────┬────────────┬────────────────┬──────────────┬──────────────┬──────────────┬────────────────┬──────┬─────────────────┬─────┬──────────────────┐
+│ Node Name │ Raft State │ Membership │ Last Log Index │ Last Written │ Last Applied │ Commit Index │ Snapshot Index │ Term │ Machine Version │ Lag │ Nacked Publishes │
+├───────────┼────────────┼────────────┼────────────────┼──────────────┼──────────────┼──────────────┼────────────────┼──────┼─────────────────┼─────┼──────────────────┤
+│ n1        │ leader     │ voter      │ 10             │ 10           │ 9            │ 9            │ 4              │ 2    │ 1               │ 0   │ 7                │
+│ n2        │ nodedown   │            │                │              │              │              │                │      │                 │ 3   │                  │
+└───────────┴────────────┴────────────┴────────────────┴──────────────┴──────────────┴──────────────┴────────────────┴──────┴─────────────────┴─────┴──────────────────┘
 `
 	const results = "vhost\tname\tsize\tresult\n/\ta\t3\tok\n/\tb\t1\terror: the last node cannot be removed\n"
 	for _, c := range []struct{ args, asked, says string }{
 		{"quorum_status -p v q/1", "status v q/1", "Status of quorum queue q/1 on node n1 ...\n" + status},
 		{"quorum_status q --formatter json", "status / q", `[
-{"Node Name":"n1","Raft State":"leader","Membership":"voter","Last Log Index":10,"Last Written":10,"Last Applied":9,"Commit Index":9,"Snapshot Index":4,"Term":2,"Machine Version":1,"Lag":0}
-,{"Node Name":"n2","Raft State":"nodedown","Membership":"","Last Log Index":"","Last Written":"","Last Applied":"","Commit Index":"","Snapshot Index":"","Term":"","Machine Version":"","Lag":3}
+{"Node Name":"n1","Raft State":"leader","Membership":"voter","Last Log Index":10,"Last Written":10,"Last Applied":9,"Commit Index":9,"Snapshot Index":4,"Term":2,"Machine Version":1,"Lag":0,"Nacked Publishes":7}
+,{"Node Name":"n2","Raft State":"nodedown","Membership":"","Last Log Index":"","Last Written":"","Last Applied":"","Commit Index":"","Snapshot Index":"","Term":"","Machine Version":"","Lag":3,"Nacked Publishes":""}
 ]
 `},
 		{"add_member -p v q n4", "add v q n4", "Adding a member for queue q on node n4...\n"},

@@ -174,6 +174,14 @@ func (n *Node) objects() metrics.Objects {
 				}
 			}
 		},
+		Nacked: func(yield func(*metrics.Nacks) bool) {
+			for h := range n.queues.Nacked() {
+				c, def := h.Nacks(), h.Def()
+				if !yield(&metrics.Nacks{VHost: def.VHost, Name: def.Name, Refused: c.Refused, Unknown: c.Unknown}) {
+					return
+				}
+			}
+		},
 		Connections: func(yield func(*metrics.Connection) bool) {
 			for _, c := range n.broker.ListConnections() {
 				if !yield(&metrics.Connection{Name: c.Name, Channels: uint64(c.Channels), ReceivedBytes: c.ReceivedBytes, SentBytes: c.SentBytes}) {

@@ -47,7 +47,7 @@ func (o others) Up(node uint64) bool {
 // openMembers makes what looks after the members of quorum queues.
 func (n *Node) openMembers(propose func(cmd []byte, done func(any, error))) {
 	o := members.Options{
-		Self: n.identity.number(), View: n.catalog.View, Group: n.memberHere, Leader: n.leaderOf, Propose: propose, Damaged: n.queues.Damaged,
+		Self: n.identity.number(), View: n.catalog.View, Group: n.memberHere, Leader: n.leaderOf, Nacked: n.nacked, Propose: propose, Damaged: n.queues.Damaged,
 		Name: others{n}.Name, Up: others{n}.Up, Clock: n.clock, Logger: n.log.With("room", "members"),
 		Catalog: func() members.Group { return nil },
 		Send:    func(uint64, func([]byte) []byte) bool { return false },
@@ -75,6 +75,15 @@ func (n *Node) memberHere(id seglog.GroupID) members.Group {
 func (n *Node) leaderOf(id seglog.GroupID) uint64 {
 	if h := n.queues.Get(id); h != nil && h.Quorum() {
 		return h.Leader()
+	}
+	return 0
+}
+
+// nacked is how many publishes of clients here a quorum queue was not seen to take.
+func (n *Node) nacked(id seglog.GroupID) uint64 {
+	if h := n.queues.Get(id); h != nil {
+		c := h.Nacks()
+		return c.Refused + c.Unknown
 	}
 	return 0
 }

@@ -98,7 +98,7 @@ func (h *host) quarantine(err error) {
 		h.resign()
 	}
 	h.end(e, e)
-	settleAll(h.parked, Refused)
+	h.turnAway(h.parked, Refused)
 	h.parked = nil
 	h.group.Fail(err)
 	h.reg.o.Logger.Error("queue is quarantined", "vhost", h.known().VHost, "queue", h.known().Name,

@@ -550,6 +550,7 @@ func (q *entry) tell(n int, o Outcome) {
 	if n == 0 {
 		return
 	}
+	q.f.handle.nacks.add(o, uint64(n))
 	w := &q.f.lane().wait
 	*w = wait{}
 	for range n {

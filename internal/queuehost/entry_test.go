@@ -128,6 +128,9 @@ func TestChunksOfAPublishThatWaitedTooLong(t *testing.T) {
 	if fmt.Sprint(tk.got) != fmt.Sprint([]outcome{{1, 1, Unknown}}) {
 		t.Fatalf("told %v", tk.got)
 	}
+	if n := x.h.Nacks(); n != (Nacks{Unknown: 1}) {
+		t.Fatalf("counted %+v", n)
+	}
 	x.room = 100
 	x.reg.Writable(2)
 	x.pass(100 * time.Millisecond)

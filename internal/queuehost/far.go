@@ -245,7 +245,7 @@ func (f *far) over(err error, o Outcome, reason error) {
 	}
 	f.chunksOfBig = 0
 	for ; s.runs.len() > 0; s.runs.pop() {
-		s.runs.front().tell(o)
+		f.tell(s.runs.front(), o)
 	}
 	for _, req := range slices.Sorted(maps.Keys(s.asked)) {
 		ask := s.asked[req]
@@ -285,11 +285,16 @@ func (f *far) send(h *home, bulk bool, append func([]byte) []byte) bool {
 	return f.reg.send(h.node, bulk, append) // there was room before we stood in line
 }
 
-func (r *sentRun) tell(o Outcome) {
-	if r.ticket != nil && !r.told {
-		r.ticket.Settled(r.first, r.first+(r.last-r.seq), o)
+// tell tells publishes that were sent what became of them, once.
+func (f *far) tell(r *sentRun, o Outcome) {
+	if r.told {
+		return
 	}
 	r.told = true
+	f.handle.nacks.add(o, r.last-r.seq+1)
+	if r.ticket != nil {
+		r.ticket.Settled(r.first, r.first+(r.last-r.seq), o)
+	}
 }
 
 // refuse answers an operation that was not carried out, or of which nobody knows.
@@ -331,6 +336,7 @@ func (f *far) refuseAll(err error, o Outcome) {
 		ps := f.taken.publishes[f.nextPub : f.nextPub+int(op.n)-f.sentOfRun]
 		f.nextPub += len(ps)
 		f.sentOfRun = 0
+		f.handle.nacks.add(o, uint64(len(ps)))
 		settleAll(ps, o)
 	}
 	f.taken.recycle()

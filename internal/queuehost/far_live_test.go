@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -373,6 +374,8 @@ func TestFarQueueThatIsNotThere(t *testing.T) {
 	all()
 	want(t, "answers", len(said), 9)
 	want(t, "outcomes", said[8], fmt.Sprint([]outcome{{3, 3, Unknown}, {4, 4, Unknown}}))
+	want(t, "counted here", h.Nacks(), Nacks{Unknown: 1}) // 4 is no publish
+	want(t, "counted at home", len(slices.Collect(r.home.Nacked())), 0)
 	deleted, said = true, nil
 	all()
 	want(t, "answers", len(said), 9)

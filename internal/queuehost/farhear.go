@@ -75,7 +75,7 @@ func (f *far) carryOut(kind farKind, c *cut) bool {
 			if c.Bad() || r.last > f.session.published {
 				return false
 			}
-			f.session.settle(r)
+			f.settle(r)
 		}
 		return true
 	case farDeliver:
@@ -95,7 +95,8 @@ func (f *far) carryOut(kind farKind, c *cut) bool {
 }
 
 // settle tells publishes what became of them. What was told already is left alone.
-func (s *farSession) settle(r outcomes) {
+func (f *far) settle(r outcomes) {
+	s := &f.session
 	list := s.runs.list
 	i, _ := slices.BinarySearchFunc(list[s.runs.head:], r.first, func(run sentRun, seq uint64) int {
 		switch {
@@ -119,7 +120,7 @@ func (s *farSession) settle(r outcomes) {
 			s.split(i, r.last+1)
 			run = &s.runs.list[i]
 		}
-		run.tell(r.o)
+		f.tell(run, r.o)
 	}
 	for s.runs.len() > 0 && s.runs.front().told {
 		s.runs.pop()

@@ -22,6 +22,7 @@ type Handle struct {
 	host  *host
 	far   *far
 	ids   atomic.Uint64 // consumer ids given out
+	nacks nacks
 	in    inbox
 }
 

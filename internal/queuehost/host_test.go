@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -489,8 +490,11 @@ func TestOverduePublishIsUnknown(t *testing.T) {
 	r.step()
 	r.queue(7).host.Overdue(1)
 	want(t, "outcomes", tk.got, []outcome{{1, 1, Unknown}})
+	r.queue(7).host.Overdue(1) // once more, and it counts once
 	r.settle()
 	want(t, "outcomes", tk.got, []outcome{{1, 1, Unknown}})
+	want(t, "counted", h.Nacks(), Nacks{Unknown: 1})
+	want(t, "nacked", len(slices.Collect(r.reg.Nacked())), 1)
 }
 
 func TestTailCacheIsBounded(t *testing.T) {

@@ -71,6 +71,12 @@ func (h *host) publishRefused() Outcome {
 	return Refused
 }
 
+// turnAway answers publishes that did not get into the queue, and counts them.
+func (h *host) turnAway(ps []Publish, o Outcome) {
+	h.handle.nacks.add(o, own(ps))
+	settleAll(ps, o)
+}
+
 // settleAll answers publishes that did not get into the queue.
 func settleAll(ps []Publish, o Outcome) {
 	waits(new(wait), ps, func(w *wait) {

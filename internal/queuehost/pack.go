@@ -427,7 +427,7 @@ func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
 		if h.m != nil && h.sealed {
 			h.parked = append(h.parked, ps...)
 		} else {
-			settleAll(ps, h.publishRefused())
+			h.turnAway(ps, h.publishRefused())
 		}
 		h.nextPub += len(ps)
 		h.nextOp, h.packedOfRun, h.chunksOfBig = h.nextOp+1, 0, 0

@@ -199,6 +199,7 @@ func checkUnavailable(t *testing.T, r *rig, h *Handle, reason string) {
 	h.Seal(false, false, func(_ uint64, err error) { errs = append(errs, err) })
 	r.settle()
 	want(t, "publish", tk.got, []outcome{{1, 1, Refused}})
+	want(t, "counted", h.Nacks(), Nacks{Refused: 1})
 	errs = append(errs, h.Unavailable())
 	want(t, "answers", len(errs), 5)
 	for _, err := range errs {

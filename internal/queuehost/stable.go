@@ -34,6 +34,10 @@ func (h *host) letGo() {
 // to index will be on disk. The credit stays charged: the log still holds the messages.
 func (h *host) Overdue(index uint64) {
 	for i := h.waits.head; i < len(h.waits.list) && h.waits.list[i].index <= index; i++ {
-		h.waits.list[i].tell(Unknown)
+		w := &h.waits.list[i]
+		if _, guest := w.ticket.(*session); w.ticket != nil && !guest {
+			h.handle.nacks.add(Unknown, uint64(w.n))
+		}
+		w.tell(Unknown)
 	}
 }

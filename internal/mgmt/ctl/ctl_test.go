@@ -85,6 +85,8 @@ func TestListings(t *testing.T) {
 		{"pretty", `[{"name":"q1","messages":3}]`, "list_queues --formatter pretty_table -q", "/api/queues/%2F",
 			"┌──────┬──────────┐\n│ name │ messages │\n├──────┼──────────┤\n│ q1   │ 3        │\n└──────┴──────────┘\n"},
 		{"of one type", `[{"name":"q1","type":"classic"},{"name":"q2","type":"quorum"}]`, "list_queues -s --type quorum name", "/api/queues/%2F", "q2\n"},
+		{"refusals", `[{"name":"q1","counters":{"publish":9,"publishes_refused":3,"publishes_unknown":4}}]`,
+			"list_queues -s name publishes_refused publishes_unknown", "/api/queues/%2F", "q1\t3\t4\n"},
 		{"empty", `[]`, "list_queues", "/api/queues/%2F", "Timeout: 60.0 seconds ...\nListing queues for vhost / ...\n"},
 		{"empty json", `[]`, "list_queues --formatter json", "/api/queues/%2F", "[\n]\n"},
 		{"a vhost with odd characters", `[]`, "list_exchanges -s -p a/%+?#", "/api/exchanges/a%2F%25+%3F%23", ""},

@@ -78,7 +78,7 @@ func (r *run) tabulate(rows []map[string]any, columns []string) error {
 	return r.print(t)
 }
 
-var statusColumns = strings.Split("Node Name,Raft State,Membership,Last Log Index,Last Written,Last Applied,Commit Index,Snapshot Index,Term,Machine Version,Lag", ",")
+var statusColumns = strings.Split("Node Name,Raft State,Membership,Last Log Index,Last Written,Last Applied,Commit Index,Snapshot Index,Term,Machine Version,Lag,Nacked Publishes", ",")
 
 func quorumStatus() *command {
 	return &command{

@@ -65,7 +65,7 @@ func newTown(t *testing.T, n uint64) *town {
 		c.must(catalog.NewIncarnation(id))
 		c.nodes[id] = New(Options{
 			Self: id, View: c.catalog.View, Clock: clock.System(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-			Group: func(g seglog.GroupID) Group { return c.member(g, id) }, Leader: c.leaderOf, Catalog: func() Group { return nil }, Damaged: func() []seglog.GroupID { return c.damagedOn(id) },
+			Group: func(g seglog.GroupID) Group { return c.member(g, id) }, Leader: c.leaderOf, Nacked: func(seglog.GroupID) uint64 { return 100 + id }, Catalog: func() Group { return nil }, Damaged: func() []seglog.GroupID { return c.damagedOn(id) },
 			Propose: c.propose, Name: func(node uint64) string { return fmt.Sprint("n", node) },
 			Up:   func(node uint64) bool { c.mu.Lock(); defer c.mu.Unlock(); return !c.down[node] },
 			Send: func(to uint64, add func([]byte) []byte) bool { return c.send(id, to, add(nil)) },

@@ -40,6 +40,7 @@ type status struct {
 	Snapshot   uint64            `json:"snapshot"`
 	Term       uint64            `json:"term"`
 	Lags       map[uint64]uint64 `json:"lags,omitempty"` // of the leader: how many entries nodes lack
+	Nacked     uint64            `json:"nacked,omitempty"`
 }
 
 // serve answers a question that this node can answer by itself.
@@ -126,7 +127,8 @@ func (m *Manager) statusHere(ctx context.Context, id seglog.GroupID) *reply {
 		return failed(err)
 	}
 	s := &status{
-		Here: true, State: "follower", Membership: "voter", Term: st.Term,
+		Nacked: m.o.Nacked(id),
+		Here:   true, State: "follower", Membership: "voter", Term: st.Term,
 		Last: st.Last, Written: st.Last, Applied: st.Applied, Commit: st.Commit, Snapshot: st.FirstInTail - min(1, st.FirstInTail),
 	}
 	if st.Unwritten > 0 {

@@ -32,6 +32,8 @@ type Options struct {
 	View   func() *catalog.View
 	Group  func(seglog.GroupID) Group // nil: no member of it is here
 	Leader func(seglog.GroupID) uint64
+	// Nacked is how many publishes of clients of this node a queue was not seen to take.
+	Nacked func(seglog.GroupID) uint64
 	// Damaged are the queues whose member here is out of service.
 	Damaged func() []seglog.GroupID
 	// Catalog is the catalog's own group, nil on a node that is alone.

@@ -310,9 +310,9 @@ func TestQuorumStatus(t *testing.T) {
 		if r.Lag != nil {
 			lag = fmt.Sprint(*r.Lag)
 		}
-		got = append(got, fmt.Sprint(r.Node, " ", r.State, " ", r.Membership, " ", r.Last, " ", r.Snapshot, " ", lag))
+		got = append(got, fmt.Sprint(r.Node, " ", r.State, " ", r.Membership, " ", r.Last, " ", r.Snapshot, " ", lag, " ", r.Nacked))
 	}
-	want := "n1 nodedown  0 0 0|n2 leader voter 100 50 0|n3 follower voter 100 50 90"
+	want := "n1 nodedown  0 0 0 0|n2 leader voter 100 50 0 102|n3 follower voter 100 50 90 103"
 	if s := strings.Join(got, "|"); s != want {
 		t.Errorf("have %s\nwant %s", s, want)
 	}

@@ -55,6 +55,7 @@ func (m *Manager) Status(ctx context.Context, vhost, queue string) ([]mgmt.Quoru
 		r := &rows[i]
 		r.Known, r.State, r.Membership = true, s.State, s.Membership
 		r.Last, r.Written, r.Applied, r.Commit, r.Snapshot, r.Term = s.Last, s.Written, s.Applied, s.Commit, s.Snapshot, s.Term
+		r.Nacked = s.Nacked
 		if s.State == "leader" && s != leader { // it has not heard yet that another one does
 			r.State = "follower"
 		}
