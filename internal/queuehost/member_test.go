@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"holdfast/internal/bytecodec"
+	"holdfast/internal/clock"
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
@@ -180,4 +181,33 @@ func TestLeaderWithoutAMember(t *testing.T) {
 	if on := h.Leader(); on != 0 {
 		t.Errorf("node %d leads, and has no member", on)
 	}
+}
+
+// A member that was damaged when the node started is taken out, so that another one can take its place.
+func TestDamagedMemberIsTakenOut(t *testing.T) {
+	clk, log := clock.NewManual(testTime), newFakeLog()
+	log.hits = []seglog.Hit{{Group: 7, Reason: "index gap"}}
+	node := replica.Open(replica.Options{Log: log, Shards: 1, Clock: clk})
+	reg := New(Options{Log: log, Clock: clk, Node: node, Self: 1, Stepped: true, Incarnation: 1})
+	others := []Member{{ID: 2, Node: 2}, {ID: 3, Node: 3}}
+	if _, err := reg.CreateQuorum(durable(7), append([]Member{{ID: 1, Node: 1}}, others...)); err != nil {
+		t.Fatal(err)
+	}
+	node.Prepare()
+	settle := func() {
+		for range 10 {
+			for node.Shard(0).Step() {
+			}
+			log.sync()
+		}
+	}
+	settle()
+	want(t, "damaged", reg.Damaged(), []seglog.GroupID{7})
+	reg.SetMembers(7, others)
+	settle()
+	if reg.member(7) != nil {
+		t.Fatal("the damaged member is still there")
+	}
+	want(t, "record", log.records[len(log.records)-1].Kind, seglog.KindDrop)
+	want(t, "damaged afterwards", len(reg.Damaged()), 0)
 }

@@ -121,6 +121,9 @@ func (h *host) packTaken(e *replica.Entry, p *pack, preface int) {
 			h.deferred = how == followup
 			return
 		}
+		if h.taken == nil {
+			return // the member has ended, and nothing waits any more
+		}
 	}
 	p.done, h.taken = h.taken, nil
 }
