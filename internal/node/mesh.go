@@ -383,6 +383,9 @@ func (m *mesh) addCatalog() *replica.SimpleGroup {
 	} else {
 		g = m.n.groups.JoinSimpleRaftGroup(catalogGroup, machine, m.self)
 	}
+	g.OnFailed(func(err error) {
+		m.n.fail(fmt.Errorf("the catalog here is of no use (forget this node elsewhere, and start it with an empty data folder): %w", err))
+	})
 	g.OnRole(func(_, leader uint64, _ bool) {
 		m.touch.lead(leader)
 		m.forward.lead(leader)

@@ -211,7 +211,7 @@ func (n *Node) openLog(o Options) (err error) {
 		Events: seglog.Events{
 			NeedSnapshot: func(ids []seglog.GroupID) { n.groups.NeedSnapshots(ids) },
 			Alarm:        n.logAlarm,
-			Fatal:        n.fail,
+			Fatal:        func(err error) { n.fail(fmt.Errorf("the log cannot be written: %w", err)) },
 			Hit: func(h seglog.Hit) {
 				n.log.Error("damaged data found while running", "group", uint64(h.Group), "reason", h.Reason)
 				n.queues.Hit(h)

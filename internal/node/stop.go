@@ -2,10 +2,9 @@ package node
 
 import (
 	"errors"
-	"fmt"
 )
 
-// Done is closed when the node can go on no longer: the disk failed. Err then
+// Done is closed when the node can go on no longer: the disk failed, or does not have what it had. Err then
 // says why. A process that serves a node ends with a code other than 0.
 func (n *Node) Done() <-chan struct{} { return n.failed }
 
@@ -20,14 +19,13 @@ func (n *Node) Err() error {
 // fail stops serving at once. What was confirmed is on disk; what was not must
 // not be confirmed any more, so nobody waits for anything here.
 func (n *Node) fail(err error) {
-	err = fmt.Errorf("the log cannot be written: %w", err)
 	if !n.fatal.CompareAndSwap(nil, &err) {
 		return
 	}
 	n.log.Error("the node stops", "error", err)
 	close(n.failed)
 	n.stopOnce.Do(func() { close(n.stopping) })
-	go func() { // the log's goroutine called, which must not block
+	go func() { // a goroutine of the log called, which must not block
 		n.listeners.close()
 		if b := n.ready.Load(); b != nil {
 			b.Fail("the broker stops: " + err.Error())

@@ -268,9 +268,9 @@ func (n *Node) Replay(factory func(id seglog.GroupID, raft bool) Host) error {
 	return err
 }
 
-// fail leaves a group alone whose records make no sense, or not enough.
+// fail leaves a group alone whose records make no sense, or not enough, or are not all that it had.
 func (n *Node) fail(g *Group, err error) {
-	n.o.Logger.Error("a group cannot be replayed", "group", uint64(g.id), "error", err)
+	n.o.Logger.Error("a group is out of service", "group", uint64(g.id), "error", err)
 	g.failed = err
 	g.host.Failed(err)
 }

@@ -389,6 +389,7 @@ type ledger struct {
 	leader  uint64
 	term    uint64
 	failed  error
+	mayFail bool
 	roles   []string
 	foreign int
 	removed int     // how often it was told that its member was removed
@@ -533,7 +534,12 @@ func (h *ledger) Live(dst []seglog.Range) ([]seglog.Range, bool) {
 
 func (h *ledger) Stable(uint64)     { h.t.Fatal("a raft group is told what is stable") }
 func (h *ledger) Overdue(uint64)    {}
-func (h *ledger) Failed(err error)  { h.failed = err; h.t.Errorf("node %d failed: %v", h.node, err) }
+func (h *ledger) Failed(err error) {
+	h.failed = err
+	if !h.mayFail {
+		h.t.Errorf("node %d failed: %v", h.node, err)
+	}
+}
 func (h *ledger) Recover(bool) bool { return false }
 func (h *ledger) Abandoned() {
 	if len(h.packed) == 0 {

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"fmt"
+
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
@@ -143,7 +145,7 @@ func (x *raftGroup) receive(s *Shard, r *round, in *incoming) {
 	if in.msg.GetType() == pb.MsgReadIndex && !x.answersReads() {
 		return // it asks again
 	}
-	if x.stranger(in.msg) {
+	if x.stranger(in.msg) || x.beyond(s, r, in.msg) {
 		return
 	}
 	// Errors say that the message is of no use, for instance from a member that was removed.
@@ -153,6 +155,22 @@ func (x *raftGroup) receive(s *Shard, r *round, in *incoming) {
 	if in.rest && in.msg.GetTerm() == x.rn.BasicStatus().GetTerm() {
 		x.heardRest()
 	}
+}
+
+// beyond fails the group if the leader has had more from this member than is here: its log is older than what it has answered
+// for, put back from a copy or lost by the disk. Such a member must not vote. It reports whether raft must not see the message.
+func (x *raftGroup) beyond(s *Shard, r *round, m *pb.Message) bool {
+	if m.GetType() != pb.MsgHeartbeat || m.GetTerm() < x.term || m.GetCommit() <= x.store.last() {
+		return false
+	}
+	for x.rn.HasReady() && x.g.failed == nil && !x.g.dropped { // what has just come is not in the store yet
+		x.ready(s, r, x.rn.Ready())
+	}
+	if m.GetCommit() <= x.store.last() || x.g.dropped || x.g.failed != nil {
+		return x.g.dropped || x.g.failed != nil
+	}
+	s.node.fail(x.g, fmt.Errorf("the log here is older than what was answered for: it ends at entry %d, and had entry %d before", x.store.last(), m.GetCommit()))
+	return true
 }
 
 // ready carries out what raft has decided.

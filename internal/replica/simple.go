@@ -23,6 +23,7 @@ type SimpleGroup struct {
 	group *Group
 	raft  bool
 	role  func(term, leader uint64, serving bool) // or nil
+	hit   func(error)                             // or nil
 
 	mu     sync.Mutex
 	inbox  []proposal
@@ -73,6 +74,10 @@ func (n *Node) JoinSimpleRaftGroup(id seglog.GroupID, m SimpleMachine, member ui
 // OnRole has fn told who leads a raft group, as RaftHost.Role is: on the worker, after proposals that it refuses
 // were answered. It must be called before the node is started.
 func (g *SimpleGroup) OnRole(fn func(term, leader uint64, serving bool)) { g.role = fn }
+
+// OnFailed has fn told, on the worker, that the log of the group was found to be of no use while it ran. It must be called
+// before the node is started.
+func (g *SimpleGroup) OnFailed(fn func(error)) { g.hit = fn }
 
 // Group returns the group behind it.
 func (g *SimpleGroup) Group() *Group { return g.group }
@@ -322,5 +327,9 @@ func (g *SimpleGroup) Recover(bool) bool {
 	return len(g.inbox) > 0
 }
 
-// Failed implements Host: Replay returns the error.
-func (g *SimpleGroup) Failed(error) {}
+// Failed implements Host. At a replay, that returns the error, too.
+func (g *SimpleGroup) Failed(err error) {
+	if g.hit != nil {
+		g.hit(err)
+	}
+}

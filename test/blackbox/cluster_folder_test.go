@@ -3,10 +3,14 @@ package blackbox
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // ends asserts that a start comes to nothing, and why.
@@ -160,6 +164,51 @@ func TestClusterLeaderOfTheCatalogStops(t *testing.T) {
 		ok(t, c[lead].Start())
 		for _, m := range c {
 			m.known("n1", "n2", "n3")
+		}
+	}
+}
+
+// A data folder that is put back from a copy has forgotten what its node has answered for. Such a node ends and says so; what
+// was confirmed is with the others.
+func TestClusterFolderFromACopy(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	var victim, other *member
+	until(t, "the catalog has a leader", func() bool {
+		lead := ""
+		for _, n := range c[0].cluster().Nodes {
+			if n.Leader {
+				lead = n.Name
+			}
+		}
+		for _, m := range c {
+			if m.name == lead {
+				other = m
+			} else {
+				victim = m
+			}
+		}
+		return lead != ""
+	})
+	ok(t, victim.Stop())
+	copied := filepath.Join(t.TempDir(), "copy")
+	ok(t, os.CopyFS(copied, os.DirFS(victim.Data)))
+	ok(t, victim.Start())
+	ch := other.open()
+	ok(t, ch.Confirm(false))
+	for i := range 20 {
+		q := fmt.Sprint("q", i)
+		must(ch.QueueDeclare(q, true, false, false, false, amqp.Table{"x-queue-type": "quorum"}))(t)
+		confirmed(t, ch, "", q, q)
+	}
+	ok(t, victim.Kill())
+	ok(t, os.RemoveAll(victim.Data))
+	ok(t, os.CopyFS(victim.Data, os.DirFS(copied)))
+	victim.ends("older than what was answered for")
+	for i := range 20 {
+		q := fmt.Sprint("q", i)
+		if d := get(t, ch, q, true); string(d.Body) != q {
+			t.Errorf("queue %s has %q", q, d.Body)
 		}
 	}
 }
