@@ -53,3 +53,26 @@ func (c *cluster) inLine(l *member) (first, second *member) {
 	}
 	return first, second
 }
+
+// Of five, the one whose turn it is lacks an entry: of the others only the next in line asks, or they would take each other's
+// votes again and again.
+func TestOneOfManyOutrunsACandidate(t *testing.T) {
+	c := newCluster(t, 3, 5, 5, Options{})
+	l := c.mustLead()
+	var line []*member
+	for i := range c.nodes {
+		if m := c.nodes[(int(uint64(c.group)%5)+i)%5]; m != l {
+			line = append(line, m)
+		}
+	}
+	c.wire(l.id, line[0].id).broken = true
+	if !c.propose(l) {
+		t.Fatal("the leader takes nothing")
+	}
+	c.settle()
+	l.crash()
+	c.settle() // no time passes
+	if now := c.leader(); now != line[1] {
+		t.Fatalf("nobody, or the wrong one, leads\n%v", c)
+	}
+}
