@@ -53,6 +53,7 @@ type group struct {
 	leader  uint64 // member
 	term    uint64
 	behind  map[uint64]bool // members that have not caught up
+	blank   map[uint64]bool // nodes whose member has been told nothing yet
 	hold    bool            // changes wait
 	held    []func()
 }
@@ -185,6 +186,9 @@ func (s *seat) AskRaftStatus(fn func(replica.RaftStatus)) {
 			}
 		}
 		st.Members = append(st.Members, m)
+	}
+	if s.blank[s.node] {
+		st.Members, st.Last, st.Applied, st.FirstInTail = nil, 0, 0, 0
 	}
 	c.mu.Unlock()
 	fn(st)

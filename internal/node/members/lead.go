@@ -128,7 +128,7 @@ func (m *Manager) statusHere(ctx context.Context, id seglog.GroupID) *reply {
 	}
 	s := &status{
 		Nacked: m.o.Nacked(id),
-		Here:   true, State: "follower", Membership: "voter", Term: st.Term,
+		Here:   true, State: "follower", Membership: "promotable", Term: st.Term,
 		Last: st.Last, Written: st.Last, Applied: st.Applied, Commit: st.Commit, Snapshot: st.FirstInTail - min(1, st.FirstInTail),
 	}
 	if st.Unwritten > 0 {
@@ -144,9 +144,9 @@ func (m *Manager) statusHere(ctx context.Context, id seglog.GroupID) *reply {
 			s.Lags[x.Node] = x.Lag
 		}
 	}
-	for _, x := range st.Members {
-		if x.ID == st.Self && x.Learner {
-			s.Membership = "promotable"
+	for _, x := range st.Members { // a new one that has been told nothing yet is not among those that it knows
+		if x.ID == st.Self && !x.Learner {
+			s.Membership = "voter"
 		}
 	}
 	return &reply{Status: s}

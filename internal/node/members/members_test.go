@@ -316,4 +316,12 @@ func TestQuorumStatus(t *testing.T) {
 	if s := strings.Join(got, "|"); s != want {
 		t.Errorf("have %s\nwant %s", s, want)
 	}
+
+	// A member that is on its way to be one has no vote, though it does not know yet. R143
+	g.blank = map[uint64]bool{3: true}
+	rows, err = c.nodes[4].Status(soon(t), "/", "q")
+	good(t, err)
+	if r := rows[2]; r.Membership != "promotable" || r.Last != 0 {
+		t.Errorf("a member that knows nothing is shown as %+v", r)
+	}
 }
