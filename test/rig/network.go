@@ -242,8 +242,8 @@ func (n *Network) pass(l *line, from, to string, src, dst *net.TCPConn, first []
 func (n *Network) due(l *line, from, to string, p piece) bool {
 	for {
 		w, changed := n.way(from, to)
-		wait := time.Until(p.came.Add(w.Delay))
-		if w.Rate > 0 {
+		wait := max(0, time.Until(p.came.Add(w.Delay)))
+		if w.Rate > 0 { // pieces go one after the other, so each has the line for itself
 			wait += time.Duration(len(p.bytes)) * time.Second / time.Duration(w.Rate)
 		}
 		if !w.Held && wait <= 0 {
