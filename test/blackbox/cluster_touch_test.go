@@ -119,7 +119,7 @@ func TestClusterPausedNodeRoutesByTheNewest(t *testing.T) {
 	}
 }
 
-// Without a majority a node goes on with what it knows: its own queues take messages, and listings, metrics and log say
+// R79 R80: without a majority a node goes on with what it knows: its own queues take messages, and listings, metrics and log say
 // that they may be out of date.
 func TestClusterNodeOnItsOwn(t *testing.T) {
 	t.Parallel()

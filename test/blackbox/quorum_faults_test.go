@@ -265,7 +265,7 @@ func TestQuorumCancelWithoutLeader(t *testing.T) {
 	waits.until(1)
 }
 
-// R60 R87 R88 R89 R90 R92 R130 R131 R132 R133 R134: the home of a classic queue is killed. What goes to it and to a quorum queue is nacked,
+// R60 R87 R88 R89 R90 R91 R92 R130 R131 R132 R133 R134: the home of a classic queue is killed. What goes to it and to a quorum queue is nacked,
 // and kept by the quorum queue; what goes to the quorum queue alone is confirmed; get and consume are answered; when the home is
 // back it has what was confirmed and nothing else.
 func TestClusterConfirmIsTheAnd(t *testing.T) {
@@ -297,6 +297,11 @@ func TestClusterConfirmIsTheAnd(t *testing.T) {
 	}
 	if took > nackBound+slack {
 		t.Errorf("the nacks took %v", took)
+	}
+	for _, m := range w.node[1:] {
+		nacked := must(m.Series("/metrics/per-object"))(t)
+		equal(t, m.name+" counts nacks of the queue that is away", nacked[`holdfast_queue_publishes_nacked_total{vhost="/",queue="single"}`], 10)
+		equal(t, m.name+" counts nacks of the other", nacked[`holdfast_queue_publishes_nacked_total{vhost="/",queue="copied"}`], 0)
 	}
 	equal(t, "messages of the quorum queue", depth(t, w.node[2].open(), q), 25)
 	began = time.Now()

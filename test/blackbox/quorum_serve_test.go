@@ -21,6 +21,7 @@ func TestQuorumThroughAnyNode(t *testing.T) {
 		name string
 		test func(t *testing.T, w *web)
 	}{
+		{"placement", placement},
 		{"permutations", permutations},
 		{"a new leader under an open channel", newLeaderUnderAChannel},
 		{"counts", countsEverywhere},
@@ -30,6 +31,8 @@ func TestQuorumThroughAnyNode(t *testing.T) {
 		{"members and leaders", membersAndLeaders},
 		{"unlimited prefetch", unlimitedPrefetch},
 		{"connections", connectionsOfOneNode},
+		{"streams and routes", streamsAndRoutes},
+		{"orders that are refused", ordersThatAreRefused},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			mine := &web{Cluster: w.Cluster, t: t}
@@ -278,7 +281,7 @@ func unlimitedPrefetch(t *testing.T, w *web) {
 	}
 }
 
-// R67: what is replicated is definitions and contents; connections are those of each node.
+// R67 R148: what is replicated is definitions and contents; connections are those of each node.
 func connectionsOfOneNode(t *testing.T, w *web) {
 	var rows [4][]struct{ Name string }
 	dialURL(t, w.node[1].URL())

@@ -147,7 +147,7 @@ func TestQuorumLeaderEnds(t *testing.T) {
 	}
 }
 
-// Members are added, removed and moved by orders to any node.
+// R137 R144: members are added, removed and moved by orders to any node.
 func TestQuorumMembership(t *testing.T) {
 	t.Parallel()
 	tr := newTrio(t)
