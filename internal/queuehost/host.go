@@ -112,7 +112,7 @@ func (f *fifo[T]) pop() {
 	}
 }
 
-// newHost returns the host of a queue whose group is added by the caller.
+// newHost returns the host of a queue whose group is added by the caller, which tells it.
 func (r *Registry) newHost(def QueueDef) *host {
 	h := &host{reg: r, def: def, logged: def.logged(), m: queue.New()}
 	h.lane = r.lanes[r.o.Node.ShardOf(def.ID)]
@@ -128,7 +128,10 @@ func (h *host) known() *QueueDef {
 	return &h.def
 }
 
-func (h *host) setGroup(g *replica.Group) { h.group, h.handle.group = g, g }
+var _ replica.GroupedHost = (*host)(nil)
+
+// SetGroup implements replica.GroupedHost.
+func (h *host) SetGroup(g *replica.Group) { h.group, h.handle.group = g, g }
 
 // noQueue is the answer of a queue that is not there any more.
 func (h *host) noQueue() error { return amqperr.NoQueue(h.known().VHost, h.known().Name) }

@@ -44,10 +44,10 @@ func (r *Registry) createQuorum(def QueueDef, members []Member) (_ *Handle, over
 		if reason, hit := r.hit(def); hit { // it must not vote
 			h.outOfService(reason)
 			h.lead.hit = true
-			h.setGroup(r.o.Node.NewGroup(def.ID, h, true))
+			r.o.Node.NewGroup(def.ID, h, true)
 			break
 		}
-		h.setGroup(r.o.Node.NewRaftGroup(def.ID, h, members))
+		r.o.Node.NewRaftGroup(def.ID, h, members)
 	}
 	return r.newEntry(def, members), over, nil
 }
@@ -114,8 +114,7 @@ func (r *Registry) SetMembers(id seglog.GroupID, members []Member) {
 // join begins an empty member, unless one before it has yet to end. The mutex is held.
 func (r *Registry) join(f *far, m Member) {
 	if r.ending[f.def.ID] == 0 {
-		h := r.newMember(f.def)
-		h.setGroup(r.o.Node.JoinRaftGroup(f.def.ID, h, m.ID))
+		r.o.Node.JoinRaftGroup(f.def.ID, r.newMember(f.def), m.ID)
 	}
 }
 

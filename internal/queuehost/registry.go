@@ -176,7 +176,7 @@ func (r *Registry) Create(def QueueDef) (*Handle, error) {
 		h.unavailable.Store(amqperr.QueueUnavailable(def.VHost, def.Name, reason))
 	}
 	r.hosts[def.ID] = h
-	h.setGroup(r.o.Node.NewGroup(def.ID, h, h.logged))
+	r.o.Node.NewGroup(def.ID, h, h.logged)
 	return &h.handle, nil
 }
 
@@ -198,18 +198,13 @@ func (r *Registry) hit(def QueueDef) (reason string, hit bool) {
 
 // adopt gives a replayed host its definition.
 func (r *Registry) adopt(h *host, def QueueDef) (*Handle, error) {
-	g := r.o.Node.Group(def.ID)
-	if g == nil {
+	if r.o.Node.Group(def.ID) == nil {
 		return nil, fmt.Errorf("queuehost: group %d was dropped", def.ID)
 	}
 	if h.claimed = true; h.expected { // its worker may be at work
 		h.named.Store(&def)
-		if h.group == nil { // before the start
-			h.setGroup(g)
-		}
 		return &h.handle, nil
 	}
-	h.setGroup(g)
 	h.def = def
 	if e := h.unavailable.Load(); e != nil { // now with its name
 		h.unavailable.Store(amqperr.QueueUnavailable(def.VHost, def.Name, h.reason))
@@ -226,9 +221,8 @@ func (r *Registry) Expect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, h := range r.hosts {
-		if g := r.o.Node.Group(id); !h.claimed && g != nil {
+		if !h.claimed && r.o.Node.Group(id) != nil {
 			h.expected = true
-			h.setGroup(g)
 		}
 	}
 }
@@ -386,11 +380,11 @@ func (r *Registry) Discard(id seglog.GroupID) error {
 		r.hosts[id] = h
 	}
 	if h.group == nil {
-		g := r.o.Node.Group(id)
-		if g == nil {
-			g = r.o.Node.NewGroup(id, h, true)
+		if g := r.o.Node.Group(id); g != nil {
+			h.SetGroup(g)
+		} else {
+			r.o.Node.NewGroup(id, h, true)
 		}
-		h.setGroup(g)
 	}
 	r.mu.Unlock()
 	r.Drop(id, errors.New("the queue was discarded"), nil)

@@ -73,9 +73,6 @@ func (h *host) Live(dst []seglog.Range) ([]seglog.Range, bool) {
 // changes anything that somebody could see or that a later stop would hide.
 func (h *host) Recover(clean bool) bool {
 	if h.lead != nil {
-		if h.group == nil {
-			h.setGroup(h.reg.o.Node.Group(h.def.ID))
-		}
 		if h.m != nil {
 			h.count(nil)
 		}

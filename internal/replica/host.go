@@ -61,6 +61,13 @@ type RaftHost interface {
 	Role(term, leader uint64, serving bool)
 }
 
+// GroupedHost is a host that has to know its group from the first call on. Messages of other nodes, and the worker, reach a
+// group of a node that runs as soon as it is there, which is before whoever adds it has it.
+type GroupedHost interface {
+	// SetGroup is called before anything else, by the goroutine that adds the group.
+	SetGroup(g *Group)
+}
+
 // An entry ends when it has about so many bytes of items, or commands.
 const (
 	MaxEntryBytes    = 256 << 10

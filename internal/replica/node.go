@@ -188,6 +188,9 @@ func (n *Node) add(s *Shard, id seglog.GroupID, h Host, logged bool) *Group {
 
 func (n *Node) addWith(s *Shard, g *Group) *Group {
 	id := g.id
+	if h, is := g.host.(GroupedHost); is {
+		h.SetGroup(g)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.groups[id] != nil {

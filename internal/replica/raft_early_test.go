@@ -51,3 +51,22 @@ func TestRaftEarlyMessagesAreForgotten(t *testing.T) {
 		t.Errorf("%d messages are kept for a group that was never made", len(got))
 	}
 }
+
+// aware is a host that looks whether its group can be reached when it is told of it.
+type aware struct {
+	RaftHost
+	node      *Node
+	group     *Group
+	reachable bool
+}
+
+func (h *aware) SetGroup(g *Group) { h.group, h.reachable = g, h.node.Group(g.ID()) != nil }
+
+// A message may come for a group as soon as it is there: its host knows it by then.
+func TestAHostKnowsItsGroupFirst(t *testing.T) {
+	n := Open(Options{Log: newMemLog(t), Shards: 1, NodeID: 1})
+	h := &aware{node: n}
+	if g := n.NewRaftGroup(7, h, []Member{{ID: 1, Node: 1}, {ID: 2, Node: 2}}); h.group != g || h.reachable {
+		t.Errorf("told of group %p, which is %p and could be reached: %v", h.group, g, h.reachable)
+	}
+}
