@@ -96,7 +96,7 @@ func (s *screen) look() (string, <-chan struct{}) {
 // await waits for a text and returns what comes behind it.
 func (s *screen) await(t *testing.T, text string) string {
 	t.Helper()
-	patience := time.NewTimer(time.Minute)
+	patience := time.NewTimer(5 * time.Minute) // processes start slowly where many do
 	defer patience.Stop()
 	for {
 		have, changed := s.look()
