@@ -1,11 +1,13 @@
 package mgmt
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"holdfast/internal/broker"
 )
@@ -77,13 +79,46 @@ func about(object string, err error) error {
 	return notFound{err, object}
 }
 
+// Incomplete is an error that comes with an answer: what was asked for was done, or could be told, in part.
+type Incomplete struct{ Text string }
+
+// Error says what is missing, and why.
+func (i *Incomplete) Error() string { return i.Text }
+
+// Headers between ctl and the node.
+const (
+	// incompleteHeader says in an answer that something is missing in it, and why.
+	incompleteHeader = "Holdfast-Incomplete"
+	// waitHeader says in a request how many seconds the client waits for the answer.
+	waitHeader = "Holdfast-Wait"
+)
+
+// requestWait bounds requests of clients that do not say how long they wait: they wait a minute.
+const requestWait = 50 * time.Second
+
+// patience is how long a request may take: a fifth of the time the client waits is left for the answer's way.
+func patience(r *http.Request) time.Duration {
+	seconds, err := strconv.ParseFloat(r.Header.Get(waitHeader), 64)
+	if err != nil || !(seconds > 0 && seconds < 1e6) {
+		return requestWait
+	}
+	return time.Duration(seconds * 0.8 * float64(time.Second))
+}
+
 // staleHeader says in an answer that what is listed may be old, and why.
 const staleHeader = "Holdfast-Stale"
 
 // answered makes an http.Handler of a handler.
 func (s *Server) answered(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		value, err := h(w, r)
+		ctx, cancel := context.WithTimeout(r.Context(), patience(r))
+		defer cancel()
+		value, err := h(w, r.WithContext(ctx))
+		var part *Incomplete
+		if value != nil && errors.As(err, &part) {
+			w.Header().Set(incompleteHeader, part.Text)
+			err = nil
+		}
 		if stale := s.options.Stale; stale != nil && r.Method == http.MethodGet {
 			if why := stale(); why != "" {
 				w.Header().Set(staleHeader, why)

@@ -6,7 +6,8 @@ import (
 	"net/http"
 )
 
-// Quorum is what the management side asks about the members of quorum queues.
+// Quorum is what the management side asks about the members of quorum queues. An order ends with its context at the latest;
+// one for many queues then tells how far it got, with *Incomplete.
 type Quorum interface {
 	Status(ctx context.Context, vhost, queue string) ([]QuorumMember, error)
 	Add(ctx context.Context, vhost, queue, node string) error

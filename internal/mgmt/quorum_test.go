@@ -3,8 +3,10 @@ package mgmt
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"holdfast/internal/broker"
 )
@@ -198,5 +200,28 @@ func TestForceDelete(t *testing.T) {
 	}
 	if out, code := run(o, "force_delete", "q"); code != 65 {
 		t.Errorf("code %d: %s", code, out)
+	}
+}
+
+// An answer that lacks something is shown, and then what is missing: the command has not done all that was asked.
+func TestAnswerInPart(t *testing.T) {
+	q, _, o := startQuorum(t)
+	q.err = &Incomplete{"this was done in part only: node n2 does not answer"}
+	if out, code := run(o, "rebalance", "all", "-s"); code != 69 || !strings.Contains(out, "node n2 does not answer") || !strings.Contains(out, "n1") {
+		t.Errorf("code %d: %s", code, out)
+	}
+}
+
+// A request ends before its client stops waiting.
+func TestRequestsEnd(t *testing.T) {
+	r, err := http.NewRequest("GET", "/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for header, want := range map[string]time.Duration{"": requestWait, "10": 8 * time.Second, "x": requestWait, "-1": requestWait, "NaN": requestWait} {
+		r.Header.Set(waitHeader, header)
+		if got := patience(r); got != want {
+			t.Errorf("a client that waits for %q seconds: %v, want %v", header, got, want)
+		}
 	}
 }

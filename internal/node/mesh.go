@@ -325,6 +325,7 @@ func (m *mesh) Beat(from peer.NodeID, _ []byte) { m.touch.beat(uint64(from)) }
 func (m *mesh) Suspect(node peer.NodeID) {
 	m.n.groups.PeerDown(uint64(node))
 	m.forward.presence(uint64(node), false)
+	m.n.members.Lost(uint64(node)) // nobody waits for its answers
 	m.happened(event{kind: eventSuspect, node: uint64(node)})
 }
 

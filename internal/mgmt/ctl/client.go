@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
+	"time"
 
 	"holdfast/internal/mgmt/socket"
 )
@@ -19,11 +21,13 @@ import (
 type client struct {
 	folder string
 	stale  string // why what the node answered may be old, if it may
+	lacks  string // what is missing in its answer, if something is
+	wait   time.Duration
 	http   *http.Client
 }
 
-func newClient(folder string) *client {
-	return &client{folder: folder, http: &http.Client{Transport: &http.Transport{
+func newClient(folder string, wait time.Duration) *client {
+	return &client{folder: folder, wait: wait, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return socket.Dial(ctx, folder) },
 	}}}
 }
@@ -74,6 +78,7 @@ func (c *client) do(ctx context.Context, method, path string, in, out any) error
 	if err != nil {
 		return failf(ExitSoftware, "Error: %v", err)
 	}
+	request.Header.Set("Holdfast-Wait", strconv.FormatFloat(c.wait.Seconds(), 'f', -1, 64))
 	answer, err := c.http.Do(request)
 	if err != nil {
 		return c.unreachable(err)
@@ -81,6 +86,9 @@ func (c *client) do(ctx context.Context, method, path string, in, out any) error
 	defer answer.Body.Close()
 	if why := answer.Header.Get("Holdfast-Stale"); why != "" {
 		c.stale = why
+	}
+	if what := answer.Header.Get("Holdfast-Incomplete"); what != "" {
+		c.lacks = what
 	}
 	if answer.StatusCode >= 300 {
 		r := &refused{status: answer.StatusCode}

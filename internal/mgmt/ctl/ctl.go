@@ -103,12 +103,16 @@ func (r *run) cobra(c *command) *cobra.Command {
 			if c.pretty && !cmd.Flags().Changed("formatter") {
 				r.formatter = "pretty_table"
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), time.Duration(r.timeout*float64(time.Second)))
+			wait := time.Duration(r.timeout * float64(time.Second))
+			ctx, cancel := context.WithTimeout(cmd.Context(), wait)
 			defer cancel()
-			r.ctx, r.client = ctx, newClient(r.data)
+			r.ctx, r.client = ctx, newClient(r.data, wait)
 			err := exitCode(c.run(r, args), ExitData)
 			if r.client.stale != "" {
 				fmt.Fprintf(r.Err, "Warning: this may be out of date: %s\n", r.client.stale)
+			}
+			if err == nil && r.client.lacks != "" {
+				return failf(ExitUnavailable, "Error:\n%s", r.client.lacks)
 			}
 			return err
 		},

@@ -201,7 +201,7 @@ func (a *asker) answered(from, id uint64, r *reply) {
 	}
 }
 
-// lost says that nothing sent to a node is known to have arrived.
+// lost says that nothing sent to a node is known to have arrived, or that it is suspected to be gone.
 func (a *asker) lost(node uint64) {
 	a.mu.Lock()
 	var all []waiting
@@ -213,7 +213,7 @@ func (a *asker) lost(node uint64) {
 	}
 	a.mu.Unlock()
 	for _, w := range all {
-		w.answer <- &reply{Problem: unreached, Text: "the link to the node broke"}
+		w.answer <- &reply{Problem: unreached, Text: "the node is gone, or its link broke"}
 	}
 }
 

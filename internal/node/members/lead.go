@@ -346,7 +346,7 @@ func (m *Manager) transferHere(ctx context.Context, id seglog.GroupID, node uint
 	}
 	g.TransferLeader(x.ID)
 	if !m.awaitLeader(ctx, g, x.ID) {
-		return &failure{problem: unavailable, text: fmt.Sprintf("the member on node %s did not take over", m.o.Name(node))}
+		return &failure{problem: unavailable, text: notTaken(m.o.Name(node))}
 	}
 	return nil
 }

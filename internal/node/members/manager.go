@@ -67,11 +67,13 @@ type Manager struct {
 	mending atomic.Bool // members are being replaced
 
 	balancing sync.Mutex
+	patience  func(time.Duration) time.Duration // how long is really waited; for tests
 }
 
 // New returns a Manager that answers and does nothing by itself until Start.
 func New(o Options) *Manager {
 	m := &Manager{o: o, due: map[seglog.GroupID]struct{}{}, wake: make(chan struct{}, 1)}
+	m.patience = func(d time.Duration) time.Duration { return d }
 	m.ctx, m.end = context.WithCancel(context.Background())
 	m.asker = newAsker(m.ctx, o.Self, o.Send, m.serve)
 	return m
@@ -90,7 +92,7 @@ func (m *Manager) Close() {
 // Receive takes a message that another node has sent; for the reader of the link.
 func (m *Manager) Receive(from uint64, msg []byte) { m.asker.receive(from, msg) }
 
-// Lost says that the link to a node broke.
+// Lost says that the link to a node broke, or that the node is suspected to be gone: what was asked of it is answered.
 func (m *Manager) Lost(node uint64) { m.asker.lost(node) }
 
 // Look has the leader of a group look at its members, if that is this node: it may have become it, or the catalog's list has
@@ -163,6 +165,8 @@ func told(err error) error {
 			kind = broker.Rejected
 		}
 		return &broker.AdminError{Kind: kind, Text: f.text}
+	case errors.Is(err, broker.ErrOverdue):
+		return &broker.AdminError{Kind: broker.Unavailable, Text: "no majority of the nodes that vote on the catalog has agreed in time; it may still happen"}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return &broker.AdminError{Kind: broker.Unavailable, Text: errLate.text}
 	}

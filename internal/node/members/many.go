@@ -13,6 +13,7 @@ import (
 	"holdfast/internal/catalog"
 	"holdfast/internal/cluster"
 	"holdfast/internal/mgmt"
+	"holdfast/internal/seglog"
 )
 
 // manyAtOnce is how many queues an order for all of them changes at a time.
@@ -52,14 +53,20 @@ func pattern(text string) (*regexp.Regexp, error) {
 }
 
 // forEach does something to each of some queues, several at a time, and says what became of each.
-func (m *Manager) forEach(list []*catalog.Queue, do func(*catalog.Queue) error) []mgmt.MemberResult {
+func (m *Manager) forEach(ctx context.Context, list []*catalog.Queue, do func(*catalog.Queue) error) []mgmt.MemberResult {
 	results := make([]mgmt.MemberResult, len(list))
 	turns := make(chan int)
 	var all sync.WaitGroup
 	for range manyAtOnce {
 		all.Go(func() {
 			for i := range turns {
-				results[i] = m.result(list[i], do(list[i]))
+				err := ctx.Err()
+				if err != nil { // those before have taken all the time there was
+					err = errNotBegun
+				} else {
+					err = do(list[i])
+				}
+				results[i] = m.result(list[i], err)
 			}
 		})
 	}
@@ -70,6 +77,8 @@ func (m *Manager) forEach(list []*catalog.Queue, do func(*catalog.Queue) error) 
 	all.Wait()
 	return results
 }
+
+var errNotBegun = &failure{problem: late, text: "the time was over before its turn came; ask again"}
 
 // result says what became of an order for a queue, and how many members it has now.
 func (m *Manager) result(q *catalog.Queue, err error) mgmt.MemberResult {
@@ -105,7 +114,7 @@ func (m *Manager) Grow(ctx context.Context, node string, even bool, only mgmt.Pa
 	if err != nil {
 		return nil, err
 	}
-	return m.forEach(list, func(q *catalog.Queue) error { return m.add(ctx, q, id) }), nil
+	return m.forEach(ctx, list, func(q *catalog.Queue) error { return m.add(ctx, q, id) }), nil
 }
 
 // Shrink takes the members on a node away from all quorum queues.
@@ -121,14 +130,14 @@ func (m *Manager) Shrink(ctx context.Context, node string) ([]mgmt.MemberResult,
 	if err != nil {
 		return nil, err
 	}
-	return m.forEach(list, func(q *catalog.Queue) error { return m.remove(ctx, q, id) }), nil
+	return m.forEach(ctx, list, func(q *catalog.Queue) error { return m.remove(ctx, q, id) }), nil
 }
 
 // movesAtOnce is how many leaderships are handed over before it is looked again who leads what.
 const movesAtOnce = 256
 
 // Rebalance hands leaderships over until every node leads as many of the quorum queues that fit as any other, give or take
-// one, and says how many each leads.
+// one, and says how many each leads. *mgmt.Incomplete comes with how far it got: ctx has ended, or nodes gave no answer.
 func (m *Manager) Rebalance(ctx context.Context, only mgmt.Patterns) ([]mgmt.LeaderCount, error) {
 	if !m.balancing.TryLock() {
 		return nil, &broker.AdminError{Kind: broker.Rejected, Text: "rebalance_in_progress: leaders are being moved already"}
@@ -138,29 +147,36 @@ func (m *Manager) Rebalance(ctx context.Context, only mgmt.Patterns) ([]mgmt.Lea
 	if err != nil {
 		return nil, err
 	}
-	stuck := map[uint64]bool{}
-	for c := m.count(ctx); ; {
-		moves := cluster.Balance(m.groups(c, list, stuck), m.able, movesAtOnce)
-		if len(moves) == 0 || ctx.Err() != nil {
-			return m.leaders(c, list), told(ctx.Err())
+	s, stuck := m.survey(), map[uint64]bool{}
+	c := s.count(ctx)
+	for ctx.Err() == nil {
+		moves := cluster.Balance(m.groups(c, list, stuck), s.able, movesAtOnce)
+		if len(moves) == 0 {
+			break
 		}
-		m.carryOut(ctx, moves, stuck)
-		c = m.recount(ctx, moves)
+		s.carryOut(ctx, moves, c, stuck)
+		c = s.recount(ctx, moves, c)
 	}
+	return m.leaders(c, list), s.incomplete(ctx)
 }
 
-// recount counts again when all groups that were to be moved are led, or a moment has passed.
-func (m *Manager) recount(ctx context.Context, moves []cluster.Move) census {
+// recount counts again when all groups that were to be moved are led, or a moment has passed; as it was before, if ctx ends.
+func (s *survey) recount(ctx context.Context, moves []cluster.Move, before census) census {
+	c := before
 	for range recounts {
-		c := m.count(ctx)
+		now := s.count(ctx)
+		if ctx.Err() != nil {
+			return c
+		}
+		c = now
 		if !slices.ContainsFunc(moves, func(move cluster.Move) bool { _, is := c[move.Group]; return !is }) {
 			return c
 		}
-		if !m.pause(ctx, askAgain) {
-			break
+		if !s.m.pause(ctx, askAgain) {
+			return c
 		}
 	}
-	return m.count(ctx)
+	return c
 }
 
 // recounts is how often it is looked whether moved groups are led again.
@@ -199,8 +215,8 @@ func (m *Manager) leaders(c census, list []*catalog.Queue) []mgmt.LeaderCount {
 	return rows
 }
 
-// carryOut hands leaderships over, and notes those that stay where they are.
-func (m *Manager) carryOut(ctx context.Context, moves []cluster.Move, stuck map[uint64]bool) (moved int) {
+// carryOut hands leaderships over, and notes in c those that were moved, and those that stay where they are as stuck.
+func (s *survey) carryOut(ctx context.Context, moves []cluster.Move, c census, stuck map[uint64]bool) (moved int) {
 	var (
 		mu  sync.Mutex
 		all sync.WaitGroup
@@ -209,13 +225,15 @@ func (m *Manager) carryOut(ctx context.Context, moves []cluster.Move, stuck map[
 	for range manyAtOnce {
 		all.Go(func() {
 			for move := range turns {
-				_, err := m.asker.ask(ctx, move.From, question{Do: doTransfer, Queue: move.Group, Node: move.To})
+				err := s.move(ctx, seglog.GroupID(move.Group), move.From, move.To)
 				mu.Lock()
 				if err == nil {
 					moved++
+					l := c[move.Group]
+					l.node = move.To
+					c[move.Group] = l
 				} else {
 					stuck[move.Group] = true
-					m.o.Logger.Info("the leadership of a quorum queue was not handed over", "queue", move.Group, "to", m.o.Name(move.To), "error", err)
 				}
 				mu.Unlock()
 			}
@@ -237,28 +255,29 @@ func (m *Manager) Drain(ctx context.Context) (mgmt.Drained, error) {
 	}
 	m.o.Logger.Warn("this node is put into maintenance: others take over what it leads")
 	var d mgmt.Drained
-	stuck := map[uint64]bool{}
+	s, stuck := m.survey(), map[uint64]bool{}
 	list, err := m.choose(mgmt.Patterns{}, func(q *catalog.Queue) bool { _, here := q.MemberOn(m.o.Self); return here })
 	if err != nil {
 		return d, err
 	}
-	for c := m.count(ctx); ctx.Err() == nil; {
-		moves := cluster.Balance(m.groups(c, list, stuck), m.able, movesAtOnce)
+	c := s.count(ctx)
+	for ctx.Err() == nil {
+		moves := cluster.Balance(m.groups(c, list, stuck), s.able, movesAtOnce)
 		if moves = slices.DeleteFunc(moves, func(move cluster.Move) bool { return move.From != m.o.Self }); len(moves) == 0 {
-			for _, l := range c {
-				if l.node == m.o.Self {
-					d.Left++
-				}
-			}
 			break
 		}
-		d.Moved += m.carryOut(ctx, moves, stuck)
-		c = m.recount(ctx, moves)
+		d.Moved += s.carryOut(ctx, moves, c, stuck)
+		c = s.recount(ctx, moves, c)
 	}
-	if err := m.giveUpCatalog(ctx); err != nil {
+	for _, l := range c {
+		if l.node == m.o.Self {
+			d.Left++
+		}
+	}
+	if err := m.giveUpCatalog(ctx); err != nil && ctx.Err() == nil {
 		return d, told(err)
 	}
-	return d, told(ctx.Err())
+	return d, s.incomplete(ctx)
 }
 
 // giveUpCatalog hands the leadership of the catalog's group over, if it is here and somebody could take it.

@@ -1,9 +1,12 @@
 package members
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"holdfast/internal/broker"
 	"holdfast/internal/mgmt"
@@ -132,4 +135,82 @@ func TestForceShrink(t *testing.T) {
 	if g.members[0].ID != 2 {
 		t.Errorf("member %d is left", g.members[0].ID)
 	}
+}
+
+func part(t *testing.T, err error, text string) {
+	t.Helper()
+	var p *mgmt.Incomplete
+	if !errors.As(err, &p) || !strings.Contains(p.Text, text) {
+		t.Errorf("error %v, want one that says in part, and %q", err, text)
+	}
+}
+
+// A node that stands still is waited for a moment, once, and then left out: the order says what it did, and what it could not.
+func TestRebalanceWithANodeThatStandsStill(t *testing.T) {
+	c := newTown(t, 2)
+	var all []*group
+	for i := range 4 {
+		all = append(all, c.queue(fmt.Sprint("q", i), 1, 2))
+	}
+	c.silent[2] = true
+	c.nodes[1].patience = func(time.Duration) time.Duration { return time.Millisecond }
+	rows, err := c.nodes[1].Rebalance(soon(t), mgmt.Patterns{})
+	part(t, err, "node n2 does not say which quorum queues it leads")
+	if got := fmt.Sprint(rows); got != "[{n1 4}]" || leaders(c, all) != "4 0 " {
+		t.Errorf("said %s; leaders: %s", got, leaders(c, all))
+	}
+	d, err := c.nodes[1].Drain(soon(t))
+	part(t, err, "node n2 does not say")
+	if d.Moved != 0 || d.Left != 4 {
+		t.Errorf("drained: %+v", d)
+	}
+}
+
+// When the node is suspected to be gone nobody waits for it any longer.
+func TestASuspectedNodeIsNotWaitedFor(t *testing.T) {
+	c := newTown(t, 3)
+	var all []*group
+	for i := range 4 {
+		all = append(all, c.queue(fmt.Sprint("q", i), 1, 2, 3))
+	}
+	c.silent[3] = true
+	type answer struct {
+		rows []mgmt.LeaderCount
+		err  error
+	}
+	answered := make(chan answer)
+	go func() {
+		rows, err := c.nodes[1].Rebalance(soon(t), mgmt.Patterns{})
+		answered <- answer{rows, err}
+	}()
+	for asked := false; !asked; {
+		a := c.nodes[1].asker
+		a.mu.Lock()
+		for _, w := range a.pending {
+			asked = asked || w.node == 3
+		}
+		a.mu.Unlock()
+	}
+	c.nodes[1].Lost(3)
+	a := <-answered
+	part(t, a.err, "node n3 does not say")
+	if got := fmt.Sprint(a.rows); got != "[{n1 2} {n2 2}]" || leaders(c, all) != "2 2 0 " {
+		t.Errorf("said %s; leaders: %s", got, leaders(c, all))
+	}
+}
+
+// An order for many queues ends with its time, and says of each queue what became of it.
+func TestTimeIsOver(t *testing.T) {
+	c := newTown(t, 2)
+	c.queue("q", 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	rows, err := c.nodes[1].Grow(ctx, "n2", false, mgmt.Patterns{})
+	good(t, err)
+	if got := told1(rows); got != "q 1 error: the time was over before its turn came; ask again;" {
+		t.Errorf("grow: %s", got)
+	}
+	_, err = c.nodes[1].Rebalance(ctx, mgmt.Patterns{})
+	part(t, err, "the time was over")
+	bad(t, told(broker.ErrOverdue), broker.Unavailable, "no majority")
 }

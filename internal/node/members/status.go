@@ -82,47 +82,6 @@ func leaderOf(all []*status) *status {
 	return leader
 }
 
-// census is who leads which groups, as the nodes say that are up.
-type census map[uint64]ledBy
-
-type ledBy struct {
-	led
-	node uint64
-}
-
-// count asks all nodes which groups they lead. A node that does not answer leads none.
-func (m *Manager) count(ctx context.Context) census {
-	var (
-		mu  sync.Mutex
-		all sync.WaitGroup
-	)
-	c := census{}
-	for n := range m.o.View().Nodes().All() {
-		if !m.o.Up(n.ID) {
-			continue
-		}
-		all.Go(func() {
-			for after := uint64(0); ; {
-				r, err := m.asker.ask(ctx, n.ID, question{Do: doLed, After: after})
-				if err != nil {
-					m.o.Logger.Warn("a node does not say which quorum queues it leads", "node", m.o.Name(n.ID), "error", err)
-					return
-				}
-				mu.Lock()
-				for _, l := range r.Led {
-					c[l.Group] = ledBy{l, n.ID}
-				}
-				mu.Unlock()
-				if after = r.Next; after == 0 {
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	return c
-}
-
 // Critical tells which quorum queues would lose their majority if this node were stopped. A member counts if its leader
 // hears it and it has caught up.
 func (m *Manager) Critical(ctx context.Context) (mgmt.QuorumCritical, error) {
@@ -139,7 +98,7 @@ func (m *Manager) Critical(ctx context.Context) (mgmt.QuorumCritical, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, changeWait)
 	defer cancel()
-	c := m.count(ctx)
+	c := m.survey().count(ctx)
 	for q := range v.QueuesOn(m.o.Self).All() {
 		if q.Type != catalog.Quorum || !isCritical(q, c[uint64(q.ID)], m.o.Self) {
 			continue
