@@ -56,12 +56,54 @@ func (b *Broker) ListQueues(vhost string, skip, limit int) (list []QueueInfo, to
 		}
 		queues, handles = append(queues, q), append(handles, b.listed(q))
 	}
-	b.ask(queues, handles)
-	list = []QueueInfo{}
-	for i, q := range queues {
-		list = append(list, b.queueInfo(v, q, handles[i]))
+	return b.rows(v, queues, handles), all.Len(), nil
+}
+
+// ListAllQueues lists the queues of all vhosts, by vhost and name.
+func (b *Broker) ListAllQueues() []QueueInfo {
+	v := b.view()
+	var queues []*catalog.Queue
+	var handles []*queuehost.Handle
+	for vh := range v.VHosts().All() {
+		for q := range v.Queues(vh.Name).All() {
+			queues, handles = append(queues, q), append(handles, b.listed(q))
+		}
 	}
-	return list, all.Len(), nil
+	return b.rows(v, queues, handles)
+}
+
+// rows describes queues. What other nodes serve is as these say, or as they last said: then it is marked.
+func (b *Broker) rows(v *catalog.View, queues []*catalog.Queue, handles []*queuehost.Handle) []QueueInfo {
+	fresh := gather(b, queues, handles, func(h *queuehost.Handle, done func(bool)) {
+		h.Explain(func(x queuehost.Explanation) { done(x.BlockedBy != unreached) })
+	})
+	list := []QueueInfo{}
+	for i, q := range queues {
+		info := b.queueInfo(v, q, handles[i])
+		if h := handles[i]; h == nil || b.servedElsewhere(q, h) {
+			info.Stale = !fresh[i]
+		}
+		list = append(list, info)
+	}
+	return list
+}
+
+// unreached is what a queue is blocked by, as it says of itself, when those who serve it have not answered.
+const unreached = "unavailable"
+
+// CountQueues counts the queues of all vhosts, and lists those that are quarantined. Nobody is asked, so that it is answered at
+// once whatever other nodes do.
+func (b *Broker) CountQueues() (total int, quarantined []QueueInfo) {
+	v := b.view()
+	for q := range v.AllQueues().All() {
+		total++
+		if h := b.queues.Get(seglog.GroupID(q.ID)); h != nil && h.Unavailable() != nil {
+			if info := b.queueInfo(v, q, h); info.State == "quarantined" {
+				quarantined = append(quarantined, info)
+			}
+		}
+	}
+	return total, quarantined
 }
 
 // askWait is how long a listing waits for queues that are served by other nodes.
@@ -83,13 +125,6 @@ func (b *Broker) servedElsewhere(q *catalog.Queue, h *queuehost.Handle) bool {
 		return false
 	}
 	return h.Home() != 0 || h.Quorum() && !b.isHere(q)
-}
-
-// ask asks queues that other nodes serve for their counts, and waits for them a moment.
-func (b *Broker) ask(queues []*catalog.Queue, handles []*queuehost.Handle) {
-	gather(b, queues, handles, func(h *queuehost.Handle, done func(struct{})) {
-		h.Count(func(uint64, uint64, error) { done(struct{}{}) })
-	})
 }
 
 // gather asks the queues that other nodes serve, all at once, and waits for them a moment. The answers that came are by
@@ -130,8 +165,7 @@ func (b *Broker) QueueInfo(vhost, name string) (QueueInfo, error) {
 	if err != nil {
 		return QueueInfo{}, err
 	}
-	b.ask([]*catalog.Queue{q}, []*queuehost.Handle{h})
-	return b.queueInfo(b.view(), q, h), nil
+	return b.rows(b.view(), []*catalog.Queue{q}, []*queuehost.Handle{h})[0], nil
 }
 
 // queueInfo describes a queue without disturbing its worker.
@@ -157,10 +191,11 @@ func (b *Broker) queueInfo(v *catalog.View, q *catalog.Queue, h *queuehost.Handl
 			info.State = "down"
 		default:
 			info.State = "quarantined"
+			return info
 		}
-		return info
 	}
 	s := h.Stats()
+	info.Stale = h.Unavailable() != nil || h.Quorum() && info.Leader == ""
 	info.MessagesReady, info.MessagesUnacknowledged = s.Ready, s.Unacked
 	info.Messages, info.Consumers = s.Ready+s.Unacked, s.Consumers
 	info.Counters = QueueCounters{

@@ -27,6 +27,8 @@ type QueueInfo struct {
 	Messages               uint64         `json:"messages"`
 	Consumers              uint64         `json:"consumers"`
 	Counters               QueueCounters  `json:"counters"`
+	// Stale: the numbers are what the node asked knew last; those who serve the queue have not answered, or are not there.
+	Stale bool `json:"stale"`
 }
 
 // QueueCounters count what happened in a queue since this node started.

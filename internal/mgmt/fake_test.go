@@ -67,6 +67,24 @@ func (b *fakeBroker) ListQueues(vhost string, skip, limit int) ([]broker.QueueIn
 	return list, total, b.vhost(vhost)
 }
 
+func (b *fakeBroker) ListAllQueues() (all []broker.QueueInfo) {
+	for _, v := range b.vhosts {
+		list, _, _ := b.ListQueues(v.Name, 0, 0)
+		all = append(all, list...)
+	}
+	return all
+}
+
+func (b *fakeBroker) CountQueues() (total int, quarantined []broker.QueueInfo) {
+	for _, q := range b.queues {
+		total++
+		if q.State == "quarantined" {
+			quarantined = append(quarantined, *q)
+		}
+	}
+	return total, quarantined
+}
+
 func (b *fakeBroker) QueueInfo(vhost, name string) (broker.QueueInfo, error) {
 	if q := b.queues[[2]string{vhost, name}]; q != nil {
 		return *q, nil

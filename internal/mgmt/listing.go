@@ -3,8 +3,6 @@ package mgmt
 import (
 	"errors"
 	"net/http"
-
-	"holdfast/internal/broker"
 )
 
 // listQueues gives the queues of a vhost; skip and limit page through them.
@@ -19,15 +17,7 @@ func (s *Server) listQueues(_ http.ResponseWriter, r *http.Request) (any, error)
 }
 
 func (s *Server) listAllQueues(http.ResponseWriter, *http.Request) (any, error) {
-	all := []broker.QueueInfo{}
-	for _, vhost := range s.options.Broker.ListVHosts() {
-		queues, _, err := s.options.Broker.ListQueues(vhost.Name, 0, 0)
-		if err != nil {
-			continue // deleted meanwhile
-		}
-		all = append(all, queues...)
-	}
-	return all, nil
+	return s.options.Broker.ListAllQueues(), nil
 }
 
 func (s *Server) queue(_ http.ResponseWriter, r *http.Request) (any, error) {

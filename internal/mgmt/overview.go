@@ -109,36 +109,16 @@ func (s *Server) overview(http.ResponseWriter, *http.Request) (any, error) {
 	if s.options.ConfigFile != "" {
 		o.ConfigFiles = append(o.ConfigFiles, s.options.ConfigFile)
 	}
-	for _, vhost := range b.ListVHosts() {
-		o.VHosts++
-		s.countQueues(vhost.Name, &o)
+	var damaged []broker.QueueInfo
+	o.VHosts = len(b.ListVHosts())
+	o.Queues, damaged = b.CountQueues()
+	for _, q := range damaged {
+		o.Quarantined = append(o.Quarantined, quarantined{q.VHost, q.Name, q.Reason})
 	}
 	for _, at := range s.public {
 		o.Listeners = append(o.Listeners, ListenerAt(at, "http", "health and metrics"))
 	}
 	return o, nil
-}
-
-// queuesAtATime is how many queues are described at once while they are counted.
-const queuesAtATime = 1000
-
-// countQueues counts the queues of a vhost and notes those that are damaged.
-func (s *Server) countQueues(vhost string, o *overview) {
-	for skip := 0; ; skip += queuesAtATime {
-		queues, total, err := s.options.Broker.ListQueues(vhost, skip, queuesAtATime)
-		if err != nil {
-			return // deleted meanwhile
-		}
-		for _, q := range queues {
-			if q.State == "quarantined" {
-				o.Quarantined = append(o.Quarantined, quarantined{q.VHost, q.Name, q.Reason})
-			}
-		}
-		if skip+len(queues) >= total || len(queues) == 0 {
-			o.Queues += total
-			return
-		}
-	}
 }
 
 func (s *Server) health(http.ResponseWriter, *http.Request) (any, error) {

@@ -18,6 +18,8 @@ import (
 // Broker is what the management side asks of the broker; *broker.Broker is one.
 type Broker interface {
 	ListQueues(vhost string, skip, limit int) (list []broker.QueueInfo, total int, err error)
+	ListAllQueues() []broker.QueueInfo
+	CountQueues() (total int, quarantined []broker.QueueInfo)
 	QueueInfo(vhost, name string) (broker.QueueInfo, error)
 	ListExchanges(vhost string) ([]broker.ExchangeInfo, error)
 	ListBindings(vhost string) ([]broker.BindingInfo, error)

@@ -20,6 +20,9 @@ func TestClusterListsQueuesItHasNotUsed(t *testing.T) {
 	names := []string{"classic", "quorum", "transient"}
 	for _, q := range names {
 		send(t, ch, q, amqp.Persistent, "a", "b")
+		if _, got, err := ch.Get(q, false); !got || err != nil {
+			t.Fatalf("get from %s: %v, %v", q, got, err)
+		}
 	}
 	for _, i := range []int{0, 2} { // the first look of a node: nothing there has used the queues
 		n := tr.nodes[i]
@@ -29,13 +32,19 @@ func TestClusterListsQueuesItHasNotUsed(t *testing.T) {
 				return false
 			}
 			for k, q := range list {
-				if q.Name != names[k] || q.Leader != "n2" || q.State != "running" || q.MessagesReady != 2 {
+				if q.Name != names[k] || q.Leader != "n2" || q.State != "running" || q.MessagesReady != 1 ||
+					q.MessagesUnacknowledged != 1 || q.Counters.Published != 2 || q.Stale {
 					return false
 				}
 			}
 			return true
 		})
 	}
+	tr.stop(t, 1) // what it last said is shown, and marked
+	eventually(t, "the node is away, and its queues are listed as they were", func() bool {
+		q, err := tr.nodes[0].Broker().QueueInfo("/", "classic")
+		return err == nil && q.State == "down" && q.Stale && q.MessagesReady == 1 && q.MessagesUnacknowledged == 1
+	})
 }
 
 // The same of their consumers. R147

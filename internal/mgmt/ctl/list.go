@@ -34,7 +34,7 @@ var listings = []listing{
 			messages_ready_ram messages_unacknowledged_ram messages_ram messages_persistent message_bytes
 			message_bytes_ready message_bytes_unacknowledged message_bytes_ram message_bytes_persistent
 			head_message_timestamp disk_reads disk_writes consumers consumer_utilisation consumer_capacity memory state
-			type leader members online id vhost reason publishes_refused publishes_unknown`),
+			type leader members online id vhost reason publishes_refused publishes_unknown stale`),
 		standard: words("name messages"),
 		byType:   true,
 		derive: func(row map[string]any) {
