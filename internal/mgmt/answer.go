@@ -130,7 +130,11 @@ func (s *Server) answered(h handler) http.Handler {
 		case value == nil:
 			w.WriteHeader(http.StatusNoContent)
 		default:
-			writeJSON(w, http.StatusOK, value)
+			status := http.StatusOK
+			if _, failed := value.(failedCheck); failed {
+				status = http.StatusServiceUnavailable
+			}
+			writeJSON(w, status, value)
 		}
 	})
 }

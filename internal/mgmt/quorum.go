@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"regexp"
 )
 
 // Quorum is what the management side asks about the members of quorum queues. An order ends with its context at the latest;
@@ -18,6 +19,7 @@ type Quorum interface {
 	Shrink(ctx context.Context, node string) ([]MemberResult, error)
 	Rebalance(ctx context.Context, only Patterns) ([]LeaderCount, error)
 	Critical(ctx context.Context) (QuorumCritical, error)
+	Leaderless(ctx context.Context, only Patterns) ([]CriticalQueue, error)
 	Drain(ctx context.Context) (Drained, error)
 	Revive(ctx context.Context) error
 }
@@ -101,7 +103,7 @@ type QuorumCritical struct {
 	Queues      []CriticalQueue `json:"queues"`
 }
 
-// CriticalQueue would be without a majority.
+// CriticalQueue is a queue that a check has found: it would be without a majority, or has no leader.
 type CriticalQueue struct {
 	Readable string `json:"readable_name"`
 	Name     string `json:"name"`
@@ -127,6 +129,12 @@ func (s *Server) quorumRoutes() map[string]handler {
 		"DELETE /api/queues/quorum/replicas/on/{node}/shrink":           s.shrink,
 		"POST /api/rebalance/queues":                                    s.rebalance,
 		"GET /api/health/checks/node-is-quorum-critical":                s.quorumCritical,
+		"GET " + leaderlessChecks + "all-vhosts/":                       s.leaderless,
+		"GET " + leaderlessChecks + "all-vhosts":                        s.leaderless,
+		"GET " + leaderlessChecks + "all-vhosts/pattern/{pattern}":      s.leaderless,
+		"GET " + leaderlessChecks + "vhost/{vhost}/":                    s.leaderless,
+		"GET " + leaderlessChecks + "vhost/{vhost}":                     s.leaderless,
+		"GET " + leaderlessChecks + "vhost/{vhost}/pattern/{pattern}":   s.leaderless,
 		"POST /api/maintenance/drain":                                   s.drain,
 		"POST /api/maintenance/revive":                                  s.revive,
 		"DELETE /api/queues/{vhost}/{queue}/force":                      s.forceDelete,
@@ -191,6 +199,36 @@ func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) (any, error) 
 
 func (s *Server) quorumCritical(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return s.options.Quorum.Critical(r.Context())
+}
+
+// leaderlessChecks is where RabbitMQ has the check for quorum queues without a leader.
+const leaderlessChecks = "/api/health/checks/quorum-queues-without-elected-leaders/"
+
+// failedCheck is the answer of a health check that has found something.
+type failedCheck struct {
+	Status string          `json:"status"`
+	Reason string          `json:"reason"`
+	Queues []CriticalQueue `json:"queues"`
+}
+
+func (s *Server) leaderless(_ http.ResponseWriter, r *http.Request) (any, error) {
+	only := Patterns{Queue: r.PathValue("pattern")}
+	if vhost := r.PathValue("vhost"); vhost != "" {
+		if !s.hasVHost(vhost) {
+			return nil, noVHost(vhost)
+		}
+		only.VHost = "^" + regexp.QuoteMeta(vhost) + "$"
+	}
+	queues, err := s.options.Quorum.Leaderless(r.Context(), only)
+	if err != nil {
+		return nil, err
+	}
+	if len(queues) > 0 {
+		return failedCheck{"failed", "Detected quorum queues without an elected leader", queues}, nil
+	}
+	return struct {
+		Status string `json:"status"`
+	}{"ok"}, nil
 }
 
 func (s *Server) drain(_ http.ResponseWriter, r *http.Request) (any, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,10 @@ func (q *fakeQuorum) Rebalance(_ context.Context, only Patterns) ([]LeaderCount,
 
 func (q *fakeQuorum) Critical(context.Context) (QuorumCritical, error) {
 	return q.critical, q.note("critical")
+}
+
+func (q *fakeQuorum) Leaderless(_ context.Context, only Patterns) ([]CriticalQueue, error) {
+	return q.critical.Queues, q.note("leaderless %s %s", only.VHost, only.Queue)
 }
 
 func (q *fakeQuorum) Drain(context.Context) (Drained, error) { return Drained{5, 1}, q.note("drain") }
@@ -223,5 +228,46 @@ func TestRequestsEnd(t *testing.T) {
 		if got := patience(r); got != want {
 			t.Errorf("a client that waits for %q seconds: %v, want %v", header, got, want)
 		}
+	}
+}
+
+// The check for queues without a leader, in the words of rabbitmq-diagnostics, and at the places of RabbitMQ's HTTP API.
+func TestLeaderlessCheck(t *testing.T) {
+	q, _, o := startQuorum(t)
+	const name = "check_for_quorum_queues_without_an_elected_leader"
+	if out := must(t, o, name); out != "Checking leader replicas of quorum queues matching '.*' in vhost / ...\n"+
+		"Node n1 reported all quorum queues as having responsive leader replicas\n" || q.asked != "leaderless ^/$ .*" {
+		t.Errorf("asked %q, said %q", q.asked, out)
+	}
+	must(t, o, name, "--across-all-vhosts", "^a/b")
+	if q.asked != "leaderless  ^a/b" {
+		t.Errorf("asked %q", q.asked)
+	}
+	if out, code := run(o, name, "-p", "none"); code == 0 || !strings.Contains(out, "'none'") {
+		t.Errorf("a vhost that is not there: code %d, %s", code, out)
+	}
+	q.critical.Queues = []CriticalQueue{{"queue 'q' in vhost '/'", "q", "/", "quorum"}}
+	out, code := run(o, name, "-s")
+	if code != 69 || !strings.HasSuffix(out, "queue 'q' in vhost '/' does not have an elected leader replica or the replica was unresponsive") {
+		t.Errorf("code %d, %s", code, out)
+	}
+	out, code = run(o, name, "--formatter", "json")
+	if code != 69 || !strings.Contains(out, `"queues":[{"readable_name":"queue 'q' in vhost '/'","name":"q","virtual_host":"/","type":"quorum"}]`) {
+		t.Errorf("code %d, %s", code, out)
+	}
+	s := &Server{options: *o}
+	s.options.Quorum = q
+	for _, at := range []string{"all-vhosts/", "all-vhosts", "vhost/%2F/", "vhost/%2F", "all-vhosts/pattern/x", "vhost/%2F/pattern/x"} {
+		w := httptest.NewRecorder()
+		s.localAPI().ServeHTTP(w, httptest.NewRequest("GET", leaderlessChecks+at, nil))
+		if w.Code != 503 || !strings.HasPrefix(w.Body.String(), `{"status":"failed","reason":"Detected quorum queues without an elected leader","queues":[{`) {
+			t.Errorf("%s: %d %s", at, w.Code, w.Body)
+		}
+	}
+	q.critical.Queues = nil
+	w := httptest.NewRecorder()
+	s.localAPI().ServeHTTP(w, httptest.NewRequest("GET", leaderlessChecks+"all-vhosts/", nil))
+	if w.Code != 200 || w.Body.String() != `{"status":"ok"}`+"\n" {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

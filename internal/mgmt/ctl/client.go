@@ -59,6 +59,7 @@ type refusal struct {
 type refused struct {
 	refusal
 	status int
+	queues []json.RawMessage // that a health check has found
 }
 
 // Error gives the node's reason.
@@ -92,7 +93,12 @@ func (c *client) do(ctx context.Context, method, path string, in, out any) error
 	}
 	if answer.StatusCode >= 300 {
 		r := &refused{status: answer.StatusCode}
-		if err := json.NewDecoder(answer.Body).Decode(&r.refusal); err != nil || r.Reason == "" {
+		var said struct {
+			refusal
+			Queues []json.RawMessage
+		}
+		err := json.NewDecoder(answer.Body).Decode(&said)
+		if r.refusal, r.queues = said.refusal, said.Queues; err != nil || r.Reason == "" {
 			r.Reason = "the node answered " + answer.Status
 		}
 		return r

@@ -12,7 +12,7 @@ import (
 func quorumCommands() []*command {
 	return []*command{
 		quorumStatus(), addMember(), deleteMember(), transferLeadership(), grow(), shrink(), rebalance(),
-		quorumCritical(), forceShrink(), forceDelete(), drain(), revive(),
+		quorumCritical(), leaderless(), forceShrink(), forceDelete(), drain(), revive(),
 	}
 }
 
@@ -265,24 +265,69 @@ func quorumCritical() *command {
 			case len(answer.Queues) == 0:
 				return passed("Node " + answer.Node + " reported no quorum queues with minimum quorum")
 			}
-			message := "Node " + answer.Node + " reported local queues with minimum online quorum"
-			if r.formatter == "json" {
-				if err := writeJSON(r.Out, map[string]any{"result": "error", "message": message, "queues": answer.Queues}); err != nil {
-					return err
-				}
-				return failf(ExitUnavailable, "Error:\n%s", message)
+			return r.checkFailed("Node "+answer.Node+" reported local queues with minimum online quorum", answer.Queues,
+				" would lose quorum if node "+answer.Node+" is stopped")
+		},
+	}
+}
+
+// checkFailed says which queues a check has found: to a program the list, to people a line for each that ends with what.
+func (r *run) checkFailed(message string, queues []json.RawMessage, what string) error {
+	if r.formatter == "json" {
+		if err := writeJSON(r.Out, map[string]any{"result": "error", "message": message, "queues": queues}); err != nil {
+			return err
+		}
+		return failf(ExitUnavailable, "Error:\n%s", message)
+	}
+	var lines []string
+	for _, q := range queues {
+		var named struct {
+			Name string `json:"readable_name"`
+		}
+		if err := json.Unmarshal(q, &named); err != nil {
+			return failf(ExitSoftware, "Error: %v", err)
+		}
+		lines = append(lines, clean(named.Name)+what)
+	}
+	return failf(ExitUnavailable, "Error:\n%s", strings.Join(lines, "\n"))
+}
+
+func leaderless() *command {
+	var everywhere bool
+	return &command{
+		use: "check_for_quorum_queues_without_an_elected_leader [pattern] [flags]", short: "Fails if there are quorum queues without a leader, or whose leader gives no answer", most: 1,
+		long: "Fails if there are quorum queues in the virtual host whose names match the regular expression (all, where none is given) and that no node leads.",
+		flags: func(c *cobra.Command) {
+			c.Flags().BoolVar(&everywhere, "across-all-vhosts", false, "in all virtual hosts")
+		},
+		run: func(r *run, args []string) error {
+			node, err := r.node()
+			if err != nil {
+				return err
 			}
-			var lines []string
-			for _, q := range answer.Queues {
-				var named struct {
-					Name string `json:"readable_name"`
-				}
-				if err := json.Unmarshal(q, &named); err != nil {
-					return failf(ExitSoftware, "Error: %v", err)
-				}
-				lines = append(lines, clean(named.Name)+" would lose quorum if node "+answer.Node+" is stopped")
+			pattern := ".*"
+			if len(args) > 0 {
+				pattern = args[0]
 			}
-			return failf(ExitUnavailable, "Error:\n%s", strings.Join(lines, "\n"))
+			where := []string{"health", "checks", "quorum-queues-without-elected-leaders"}
+			if everywhere {
+				r.say("Checking leader replicas of quorum queues matching '%s' in all vhosts ...", pattern)
+				where = append(where, "all-vhosts")
+			} else {
+				r.say("Checking leader replicas of quorum queues matching '%s' in vhost %s ...", pattern, r.vhost)
+				where = append(where, "vhost", r.vhost)
+			}
+			err = r.client.do(r.ctx, "GET", path(append(where, "pattern", pattern)...), nil, nil)
+			var found *refused
+			if errors.As(err, &found) && len(found.queues) > 0 {
+				return r.checkFailed("Node "+node+" reported quorum queues with a missing (not elected) or unresponsive leader replica", found.queues,
+					" does not have an elected leader replica or the replica was unresponsive")
+			}
+			if err != nil {
+				return unable(err)
+			}
+			message := "Node " + node + " reported all quorum queues as having responsive leader replicas"
+			return r.result(map[string]any{"result": "ok", "message": message}, "%s", message)
 		},
 	}
 }

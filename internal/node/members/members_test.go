@@ -325,3 +325,57 @@ func TestQuorumStatus(t *testing.T) {
 		t.Errorf("a member that knows nothing is shown as %+v", r)
 	}
 }
+
+// A queue that no node says it leads is found, and one that is being elected is waited for.
+func TestQueuesWithoutALeader(t *testing.T) {
+	c := newTown(t, 3)
+	a, _ := c.queue("a", 1, 2, 3), c.queue("b", 2, 3)
+	m := c.nodes[1]
+	without := func(only mgmt.Patterns) (names string) {
+		t.Helper()
+		list, err := m.Leaderless(soon(t), only)
+		good(t, err)
+		for _, q := range list {
+			names += q.Readable + ";"
+		}
+		return names
+	}
+	m.patience = func(d time.Duration) time.Duration {
+		if d == leaderlessPause {
+			return time.Millisecond
+		}
+		return d
+	}
+	if got := without(mgmt.Patterns{}); got != "" {
+		t.Errorf("without a leader: %s", got)
+	}
+	c.mu.Lock()
+	a.leader = 0
+	c.mu.Unlock()
+	if got := without(mgmt.Patterns{VHost: "^/$"}); got != "queue 'a' in vhost '/';" {
+		t.Errorf("without a leader: %s", got)
+	}
+	if got := without(mgmt.Patterns{Queue: "^b"}); got != "" {
+		t.Errorf("without a leader: %s", got)
+	}
+	m.patience = func(d time.Duration) time.Duration {
+		if d == leaderlessPause { // it is elected meanwhile
+			c.mu.Lock()
+			a.leader = 3
+			c.mu.Unlock()
+			return time.Millisecond
+		}
+		return d
+	}
+	if got := without(mgmt.Patterns{}); got != "" {
+		t.Errorf("without a leader: %s", got)
+	}
+	c.mu.Lock()
+	a.leader, c.down[3] = 3, true
+	c.mu.Unlock()
+	if got := without(mgmt.Patterns{}); got != "queue 'a' in vhost '/';" {
+		t.Errorf("without a leader that answers: %s", got)
+	}
+	_, err := m.Leaderless(soon(t), mgmt.Patterns{Queue: "("})
+	bad(t, err, broker.Invalid, "not a regular expression")
+}

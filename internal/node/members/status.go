@@ -103,10 +103,7 @@ func (m *Manager) Critical(ctx context.Context) (mgmt.QuorumCritical, error) {
 		if q.Type != catalog.Quorum || !isCritical(q, c[uint64(q.ID)], m.o.Self) {
 			continue
 		}
-		r.Queues = append(r.Queues, mgmt.CriticalQueue{
-			Name: q.Name, VHost: q.VHost, Type: string(q.Type),
-			Readable: fmt.Sprintf("queue '%s' in vhost '%s'", q.Name, q.VHost),
-		})
+		r.Queues = append(r.Queues, named(q))
 	}
 	if g := m.o.Catalog(); g != nil {
 		if critical, err := m.catalogCritical(ctx); err != nil {
@@ -116,6 +113,46 @@ func (m *Manager) Critical(ctx context.Context) (mgmt.QuorumCritical, error) {
 		}
 	}
 	return r, nil
+}
+
+// Times of the check for queues without a leader: an election that is under way is waited for.
+const (
+	leaderlessLooks = 4
+	leaderlessPause = 400 * time.Millisecond
+)
+
+// Leaderless lists the quorum queues that fit and that no node says it leads: nobody has been elected, or who has gives no answer.
+func (m *Manager) Leaderless(ctx context.Context, only mgmt.Patterns) ([]mgmt.CriticalQueue, error) {
+	ctx, cancel := context.WithTimeout(ctx, changeWait)
+	defer cancel()
+	list, err := m.choose(only, func(*catalog.Queue) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	s := m.survey()
+	for look := 1; ; look++ {
+		c := s.count(ctx)
+		list = slices.DeleteFunc(list, func(q *catalog.Queue) bool {
+			_, led := c[uint64(q.ID)]
+			return led || m.o.View().QueueByID(q.ID) == nil
+		})
+		if len(list) == 0 || look == leaderlessLooks || !m.pause(ctx, m.patience(leaderlessPause)) {
+			break
+		}
+	}
+	without := []mgmt.CriticalQueue{}
+	for _, q := range list {
+		without = append(without, named(q))
+	}
+	return without, nil
+}
+
+// named is a queue in the list of a check.
+func named(q *catalog.Queue) mgmt.CriticalQueue {
+	return mgmt.CriticalQueue{
+		Name: q.Name, VHost: q.VHost, Type: string(q.Type),
+		Readable: fmt.Sprintf("queue '%s' in vhost '%s'", q.Name, q.VHost),
+	}
 }
 
 // isCritical reports whether a queue lives on by this node's member alone: without it, too few are left that could serve, or
