@@ -532,8 +532,8 @@ func (h *ledger) Live(dst []seglog.Range) ([]seglog.Range, bool) {
 	return dst, true
 }
 
-func (h *ledger) Stable(uint64)     { h.t.Fatal("a raft group is told what is stable") }
-func (h *ledger) Overdue(uint64)    {}
+func (h *ledger) Stable(uint64)  { h.t.Fatal("a raft group is told what is stable") }
+func (h *ledger) Overdue(uint64) {}
 func (h *ledger) Failed(err error) {
 	h.failed = err
 	if !h.mayFail {
