@@ -27,6 +27,7 @@
 //   - lane.go: what the queues of one shard worker share
 //   - link.go: links to other nodes, and what goes round between two nodes: lives of a link, credit
 //   - far.go, farhear.go: a queue that runs on another node: what goes there, what comes back
+//   - inflow.go: what another node has under way to queues here
 //   - serve.go, relay.go: the other side: sessions of other nodes with queues here, their consumers, bodies that are read for them
 //   - farwire.go: the messages between the two
 //   - member.go, leader.go: a quorum queue on its worker: the member here, and what it does while it leads

@@ -139,6 +139,15 @@ func (c *cut) publish(p *Publish, chunks *[][]byte) {
 	p.Message.Head = c.Bytes()
 }
 
+// skipPublish cuts a publish that nobody needs and says how large it is, without its chunks.
+func (c *cut) skipPublish() (size int64, chunked bool) {
+	chunked = c.Byte()&pubChunked != 0
+	if chunked {
+		c.Uint()
+	}
+	return int64(len(c.Bytes())), chunked
+}
+
 // A delivery: flags (redelivered, chunked), id, how often it came back, the number
 // of chunks if it is chunked, the head of the message.
 const (

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"holdfast/internal/bytecodec"
 	"holdfast/internal/queue"
@@ -24,8 +23,9 @@ type guest struct {
 	overDue  bool // it has yet to be told that
 	roomDue  bool // it has yet to be told its window
 	sessions map[seglog.GroupID]*session
-	flow     *inflow   // of life; nil before the first
-	earlier  []*inflow // of earlier lives, while anything of them is in flight
+	stray    map[seglog.GroupID]int64 // bytes of chunks that came for no session, before the publish that they belong to
+	flow     *inflow                  // of life; nil before the first
+	earlier  []*inflow                // of earlier lives, while anything of them is in flight
 
 	waitMu  sync.Mutex
 	waiting []sender // for the link
@@ -34,17 +34,6 @@ type guest struct {
 // sender has something to send that the link had no room for. Waits with the
 // guest at most once at a time.
 type sender interface{ resume() }
-
-// inflow is what a guest has in flight towards our queues, in one life of the
-// link. It is bounded by a window, and charged to the node's credit.
-type inflow struct {
-	guest  *guest
-	life   life
-	credit Credit
-	window int64
-	given  atomic.Int64 // cost given back
-	told   atomic.Int64 // what the guest knows of that
-}
 
 // receive takes a message of the entry side; false: it makes no sense.
 func (g *guest) receive(head farHead, c cut) bool {
@@ -72,12 +61,22 @@ func (g *guest) receive(head farHead, c cut) bool {
 				return true
 			}
 			s.end()
+			defer s.flow.gave()
 		}
+		delete(g.stray, head.queue)
 		s = newSession(g, head)
 		g.sessions[head.queue] = s
-	case head.try > 0 && (s == nil || s.head.try != head.try):
+	case head.try > 0 && (s == nil || s.head.try != head.try): // of a try that is over
+		flow, stray := g.flow, g.stray[head.queue]
+		flow.dropped(&stray, head.kind, c)
+		if delete(g.stray, head.queue); stray > 0 {
+			g.strays(head.queue, stray)
+		}
 		g.mu.Unlock()
-		return true // of a try that is over
+		if head.kind == farPublish {
+			flow.gave()
+		}
+		return true
 	case s == nil:
 		s = newSession(g, head)
 		g.sessions[head.queue] = s
@@ -112,7 +111,23 @@ func (g *guest) forget(id seglog.GroupID) {
 	delete(g.sessions, id)
 	g.mu.Unlock()
 	s.lost(0)
+	s.mu.Lock()
+	stray := s.stray
+	s.mu.Unlock()
+	g.mu.Lock()
+	if g.flow == s.flow && stray > 0 {
+		g.strays(id, stray)
+	}
+	g.mu.Unlock()
 	s.flow.gave() // outcomes that were not sent might have told it
+}
+
+// strays notes bytes of chunks that came for no session. The mutex is held.
+func (g *guest) strays(id seglog.GroupID, bytes int64) {
+	if g.stray == nil {
+		g.stray = map[seglog.GroupID]int64{}
+	}
+	g.stray[id] = bytes
 }
 
 // begin begins a life: whatever was before is over. The mutex is held.
@@ -128,7 +143,7 @@ func (g *guest) begin(l life) {
 		window -= left
 		return left == 0
 	})
-	g.life, g.dead, g.overDue = l, false, false
+	g.life, g.dead, g.overDue, g.stray = l, false, false, nil
 	g.flow = &inflow{guest: g, life: l, window: max(window, g.reg.o.PeerCredit/8)}
 	g.flow.credit.pool, g.flow.credit.inflow = g.reg.pool, g.flow
 	g.roomDue = true
@@ -193,28 +208,6 @@ func (g *guest) wait(s sender) {
 	g.waitMu.Unlock()
 }
 
-func (f *inflow) appendRoom(dst []byte) []byte {
-	given := f.given.Load()
-	f.told.Store(given)
-	dst = farHead{kind: farRoom, life: f.life}.append(dst)
-	return bytecodec.AppendUints(dst, uint64(given), uint64(f.window))
-}
-
-// gave notes credit given back of which no outcome speaks, and tells the guest
-// when it is worth it, or nothing is left.
-func (f *inflow) gave() {
-	if left := f.credit.InFlight(); left > 0 && f.given.Load()-f.told.Load() < f.window/16 {
-		return
-	}
-	g := f.guest
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.flow == f && !g.dead {
-		g.roomDue = true
-		g.notify()
-	}
-}
-
 // session is what one guest and one queue that runs here have to do with each
 // other. It is the ticket of the guest's publishes.
 type session struct {
@@ -234,6 +227,7 @@ type session struct {
 	urgent    uint64                                // number of the last settlements and credit
 	held      []heldMessage
 	chunks    [][]byte // of the publish that is coming
+	stray     int64    // bytes of chunks that have come when the session was over, or just before
 	relays    map[queue.ConsumerID]*relay
 	sealed    bool // by the guest: it has to be unsealed when the session ends
 	publishes []Publish
@@ -294,6 +288,12 @@ func (s *session) endLocked() (h *Handle, sealed bool, consumers []queue.Consume
 		consumers = append(consumers, r.home)
 		r.forget()
 	}
+	for _, chunk := range s.chunks {
+		s.stray += int64(len(chunk))
+	}
+	for _, m := range s.held {
+		s.flow.dropped(&s.stray, m.kind, m.c)
+	}
 	h, sealed = s.handle, s.sealed
 	s.relays, s.held, s.chunks, s.publishes, s.outcomes, s.answers = nil, nil, nil, nil, nil, fifo[[]byte]{}
 	return h, sealed, consumers
@@ -303,7 +303,11 @@ func (s *session) endLocked() (h *Handle, sealed bool, consumers []queue.Consume
 func (s *session) receive(kind farKind, c cut) (ok, closed bool) {
 	s.mu.Lock()
 	if s.over {
+		s.flow.dropped(&s.stray, kind, c)
 		s.mu.Unlock()
+		if kind == farPublish {
+			s.flow.gave()
+		}
 		return true, false
 	}
 	if s.handle == nil && s.ref == nil {

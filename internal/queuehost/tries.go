@@ -48,10 +48,14 @@ func (s *session) owner() *session {
 // lost ends a try: this member does not lead, or the session is not there any more.
 func (s *session) lost(leader uint64) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	held := len(s.held) > 0
 	if !s.over {
 		s.endLocked()
 		s.part(leader)
+	}
+	s.mu.Unlock()
+	if held {
+		s.flow.gave()
 	}
 }
 
