@@ -8,7 +8,7 @@ BENCH ?=
 TAIL ?=
 PEER ?= rabbitmq
 
-.PHONY: help build vet test race cluster chaos interop crash crash-short space recovery churn bench bench-compare bench-table bench-cluster bench-micro bench-rabbitmq tail power generate clean
+.PHONY: help build vet test race cluster chaos interop nightly crash crash-short space recovery churn bench bench-compare bench-table bench-cluster bench-micro bench-rabbitmq tail power generate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -33,6 +33,9 @@ chaos: build ## three nodes under load and harm for MINUTES, and what the client
 
 interop: build ## the suites and sessions of other clients; installs what they need
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/interop
+
+nightly: build ## pika and Java against three nodes that are killed, stopped and come back
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/interop -cluster
 
 crash: build ## kill -9 under load, ROUNDS times
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash rounds -n $(ROUNDS)

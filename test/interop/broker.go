@@ -26,13 +26,9 @@ func (b *broker) url(slash bool) string {
 }
 
 // starter gives the function that starts a fresh broker for a suite.
-func starter(peer, dir string) (func(dir string) (*broker, error), error) {
+func starter(peer, binary string) func(dir string) (*broker, error) {
 	if peer != "" {
-		return func(string) (*broker, error) { return startPeer(peer) }, nil
-	}
-	binary, err := rig.Binary(dir)
-	if err != nil {
-		return nil, err
+		return func(string) (*broker, error) { return startPeer(peer) }
 	}
 	return func(dir string) (*broker, error) {
 		b, err := rig.New(binary, dir)
@@ -43,7 +39,7 @@ func starter(peer, dir string) (func(dir string) (*broker, error), error) {
 			return nil, err
 		}
 		return &broker{addr: b.Addr, own: b, stop: b.Stop}, nil
-	}, nil
+	}
 }
 
 func startPeer(script string) (*broker, error) {

@@ -16,7 +16,8 @@
 // Map of the files: main.go runs the suites and sums up; broker.go starts and
 // stops the broker; suite.go has the kinds of suites; skips.go reads the skip
 // files; standin.go answers the two requests of the management API that a
-// suite makes; sessions/ has the scripts.
+// suite makes; cluster.go has the sessions against three nodes, which end and
+// come back meanwhile; sessions/ has the scripts.
 package main
 
 import (
@@ -37,8 +38,13 @@ func main() {
 	peer := flag.String("peer", "", "script that starts another broker")
 	only := flag.String("only", "", "suites to run, separated by commas")
 	keep := flag.Bool("keep", false, "keep the temporary folder, with each suite's output")
+	nightly := flag.Bool("cluster", false, "run the sessions against three nodes that end and come back, and no others")
 	flag.Parse()
-	failed, err := run(*peer, *only, *keep)
+	list := suites
+	if *nightly {
+		list = clusterSuites
+	}
+	failed, err := run(list, *peer, *only, *keep)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "interop:", err)
 		os.Exit(2)
@@ -49,7 +55,7 @@ func main() {
 }
 
 // run is the whole: whether anything is not as it should be.
-func run(peer, only string, keep bool) (failed bool, err error) {
+func run(list []suite, peer, only string, keep bool) (failed bool, err error) {
 	dir, err := os.MkdirTemp("", "holdfast-interop-")
 	if err != nil {
 		return false, err
@@ -59,17 +65,20 @@ func run(peer, only string, keep bool) (failed bool, err error) {
 	} else {
 		defer os.RemoveAll(dir)
 	}
-	chosen, err := choose(only)
+	chosen, err := choose(list, only)
 	if err != nil {
 		return false, err
 	}
 	if err := install(chosen); err != nil {
 		return false, err
 	}
-	start, err := starter(peer, dir)
-	if err != nil {
-		return false, err
+	binary := ""
+	if peer == "" {
+		if binary, err = rig.Binary(dir); err != nil {
+			return false, err
+		}
 	}
+	start := starter(peer, binary)
 	reports := make([]string, len(chosen))
 	verdicts := make([]verdict, len(chosen))
 	errs := make([]error, len(chosen))
@@ -84,7 +93,7 @@ func run(peer, only string, keep bool) (failed bool, err error) {
 		atOnce <- struct{}{}
 		all.Go(func() {
 			defer func() { <-atOnce }()
-			reports[i], verdicts[i], errs[i] = report(s, start, filepath.Join(dir, s.name), peer == "")
+			reports[i], verdicts[i], errs[i] = report(s, start, binary, filepath.Join(dir, s.name), peer == "")
 			fmt.Print(reports[i])
 		})
 	}
@@ -98,13 +107,13 @@ func run(peer, only string, keep bool) (failed bool, err error) {
 }
 
 // report runs a suite and says in a few lines how it went.
-func report(s suite, start func(dir string) (*broker, error), dir string, ours bool) (string, verdict, error) {
+func report(s suite, start func(dir string) (*broker, error), binary, dir string, ours bool) (string, verdict, error) {
 	began := time.Now()
 	skips, err := readSkips(filepath.Join(rig.Root(), "test", "interop", "skips"), s.name, ours)
 	if err != nil {
 		return "", verdict{}, err
 	}
-	results, err := runSuite(s, start, dir, skips)
+	results, err := runSuite(s, start, binary, dir, skips)
 	if err != nil {
 		return "", verdict{}, fmt.Errorf("%s: %w", s.name, err)
 	}
@@ -117,7 +126,7 @@ func report(s suite, start func(dir string) (*broker, error), dir string, ours b
 }
 
 // runSuite runs one suite against a broker of its own.
-func runSuite(s suite, start func(dir string) (*broker, error), dir string, skips skipFiles) (map[string]result, error) {
+func runSuite(s suite, start func(dir string) (*broker, error), binary, dir string, skips skipFiles) (map[string]result, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -125,6 +134,9 @@ func runSuite(s suite, start func(dir string) (*broker, error), dir string, skip
 		if err := s.prepare(dir); err != nil {
 			return nil, fmt.Errorf("preparing: %w", err)
 		}
+	}
+	if s.cluster != nil {
+		return s.cluster(dir, binary)
 	}
 	b, err := start(dir)
 	if err != nil {

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"holdfast/test/rig"
 )
 
 // outcome is how one test ended.
@@ -39,6 +37,7 @@ type suite struct {
 	packages []string // of the system
 	prepare  func(dir string) error
 	run      func(dir string, b *broker, without map[string]string) (map[string]result, error)
+	cluster  func(dir, binary string) (map[string]result, error) // instead of run: it starts three nodes itself
 }
 
 // limit bounds each suite.
@@ -53,11 +52,11 @@ var suites = []suite{
 	session("php-amqplib", []string{"php-cli", "php-amqplib"}, "php", "amqplib_session.php", true),
 	session("bunny", []string{"ruby", "ruby-bunny"}, "ruby", "bunny_session.rb", false),
 	session("amqp-tools", []string{"amqp-tools"}, "bash", "amqp_tools_session.sh", false),
-	javaSession("java", []string{"librabbitmq-client-java", "libslf4j-java", "default-jdk-headless"}, "Session"),
+	javaSession("java", javaPackages, "Session"),
 }
 
-// choose picks suites by name; all if none is named.
-func choose(only string) ([]suite, error) {
+// choose picks suites of a list by name; all if none is named.
+func choose(suites []suite, only string) ([]suite, error) {
 	if only == "" {
 		return suites, nil
 	}
@@ -338,26 +337,31 @@ func session(name string, packages []string, interpreter, script string, slash b
 	return suite{
 		name: name, packages: packages,
 		run: func(dir string, b *broker, _ map[string]string) (map[string]result, error) {
-			path := filepath.Join(rig.Root(), "test", "interop", "sessions", script)
-			return sessionResults(command(dir, dir, nil, interpreter, path, b.url(slash)))
+			return sessionResults(command(dir, dir, nil, interpreter, sessionFile(script), b.url(slash)))
 		},
+	}
+}
+
+var javaPackages = []string{"librabbitmq-client-java", "libslf4j-java", "default-jdk-headless"}
+
+const javaJars = "/usr/share/java/amqp-client.jar:/usr/share/java/slf4j-api.jar:/usr/share/java/slf4j-nop.jar"
+
+// compileJava gives the function that compiles a session.
+func compileJava(class string) func(dir string) error {
+	return func(dir string) error {
+		if out, err := command(dir, dir, nil, "javac", "-nowarn", "-cp", javaJars, "-d", dir, sessionFile(class+".java")); err != nil {
+			return fmt.Errorf("javac: %w\n%s", err, out)
+		}
+		return nil
 	}
 }
 
 // javaSession is a session that is compiled first.
 func javaSession(name string, packages []string, class string) suite {
-	const jars = "/usr/share/java/amqp-client.jar:/usr/share/java/slf4j-api.jar:/usr/share/java/slf4j-nop.jar"
 	return suite{
-		name: name, packages: packages,
-		prepare: func(dir string) error {
-			path := filepath.Join(rig.Root(), "test", "interop", "sessions", class+".java")
-			if out, err := command(dir, dir, nil, "javac", "-nowarn", "-cp", jars, "-d", dir, path); err != nil {
-				return fmt.Errorf("javac: %w\n%s", err, out)
-			}
-			return nil
-		},
+		name: name, packages: packages, prepare: compileJava(class),
 		run: func(dir string, b *broker, _ map[string]string) (map[string]result, error) {
-			return sessionResults(command(dir, dir, nil, "java", "-cp", dir+":"+jars, class, b.url(false)))
+			return sessionResults(command(dir, dir, nil, "java", "-cp", dir+":"+javaJars, class, b.url(false)))
 		},
 	}
 }
