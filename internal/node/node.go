@@ -259,6 +259,7 @@ func (n *Node) openLog(o Options) (err error) {
 		return id <= seglog.GroupID(v.LastQueue()) && v.QueueByID(catalog.QueueID(id)) == nil
 	}
 	if m := n.mesh; m != nil {
+		queues.Member = func(node uint64) bool { return n.catalog.View().Node(node) != nil }
 		queues.Link = queueLink{m}
 		n.commands = m.addCatalog()
 		b.Commands, b.Self, b.Barrier = m.forward, m.self, m.Barrier

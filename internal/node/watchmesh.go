@@ -80,10 +80,15 @@ func (m *mesh) work() {
 func (m *mesh) retarget() {
 	targets, others := m.targets()
 	m.detector.Watch(m.n.clock.Mono(), others)
+	v := m.n.catalog.View()
+	var removed []uint64
 	m.mu.Lock()
-	for id := range m.stands {
+	for id, s := range m.stands {
 		if !slices.Contains(others, id) {
 			delete(m.stands, id)
+			if s.watched != 0 && v.Bootstrapped() && v.Node(id) == nil {
+				removed = append(removed, id)
+			}
 		}
 	}
 	for _, id := range others {
@@ -95,6 +100,9 @@ func (m *mesh) retarget() {
 		m.stands[id] = s
 	}
 	m.mu.Unlock()
+	for _, id := range removed { // what its clients held goes back, without waiting until it would count as gone
+		m.n.queues.Removed(id)
+	}
 	m.touch.votersAre(m.voters())
 	m.links.SetPeers(targets)
 }

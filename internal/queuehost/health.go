@@ -1,12 +1,25 @@
 package queuehost
 
-import "sync"
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
 
 // health is what is known of the nodes whose sessions quorum queues keep.
 type health struct {
 	mu    sync.Mutex
 	nodes map[uint64]nodeHealth
+	// strangers are nodes that have sessions and are not of the cluster, since when this node knows.
+	strangers map[uint64]int64
 }
+
+// strangerFor is how long a node that has a session may be unknown: this node may be behind with what it knows of the cluster.
+const strangerFor = 30 * time.Second
+
+// everyProcess is the latest process of a node that was removed from the cluster: none comes back.
+const everyProcess = math.MaxUint64
 
 // nodeHealth is what is known of one node.
 type nodeHealth struct {
@@ -46,6 +59,44 @@ func (r *Registry) Trust(node uint64) {
 // with quorum queues led here hold goes back to the queues.
 func (r *Registry) Gone(node, incarnation uint64) {
 	r.newsOf(node, func(n *nodeHealth) { n.gone = max(n.gone, incarnation) })
+}
+
+// Removed says that a node is not in the cluster any more: it does not come back, and its sessions end.
+func (r *Registry) Removed(node uint64) { r.Gone(node, everyProcess) }
+
+// meet notes a node that has a session with a queue which begins to be led here.
+func (r *Registry) meet(node uint64) {
+	if r.o.Member == nil || node == r.self() || r.o.Member(node) {
+		return
+	}
+	r.health.mu.Lock()
+	defer r.health.mu.Unlock()
+	if r.health.strangers == nil {
+		r.health.strangers = map[uint64]int64{}
+	}
+	if _, is := r.health.strangers[node]; !is {
+		r.health.strangers[node] = r.o.Clock.Mono()
+	}
+}
+
+// tickStrangers ends the sessions of nodes that were removed while this one did not hear it: when it was down.
+func (r *Registry) tickStrangers() {
+	var removed []uint64
+	r.health.mu.Lock()
+	for node, since := range r.health.strangers {
+		switch {
+		case r.o.Member(node):
+			delete(r.health.strangers, node)
+		case r.o.Clock.Mono()-since >= int64(strangerFor):
+			delete(r.health.strangers, node)
+			removed = append(removed, node)
+		}
+	}
+	r.health.mu.Unlock()
+	slices.Sort(removed)
+	for _, node := range removed {
+		r.Removed(node)
+	}
 }
 
 // newsOf notes something about a node, and has the queues that are led here look.

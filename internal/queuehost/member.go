@@ -116,6 +116,7 @@ func (h *host) startLeading() {
 	h.consumers = map[queue.ConsumerID]*consumer{}
 	h.m.Sessions(func(si queue.SessionInfo) {
 		l.sessions[si.Node] = &leadSession{id: si.ID, node: si.Node, incarnation: si.Incarnation, suspect: si.Suspect}
+		h.reg.meet(si.Node)
 		h.m.ConsumersOf(si.ID, func(c queue.ConsumerRef) {
 			h.consumers[c.ID] = &consumer{id: c.ID, getter: c.Getter, attached: true, session: si.ID}
 		})

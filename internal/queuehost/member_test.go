@@ -3,6 +3,7 @@ package queuehost
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"holdfast/internal/bytecodec"
 	"holdfast/internal/clock"
@@ -181,6 +182,38 @@ func TestLeaderWithoutAMember(t *testing.T) {
 	if on := h.Leader(); on != 0 {
 		t.Errorf("node %d leads, and has no member", on)
 	}
+}
+
+// What a node holds that is not in the cluster any more goes back: one that was removed while this node was down, too, once it is sure that
+// this one has heard of all that are.
+func TestSessionsOfNodesThatWereRemoved(t *testing.T) {
+	clk, log := clock.NewManual(testTime), newFakeLog()
+	node := replica.Open(replica.Options{Log: log, Shards: 1, Clock: clk})
+	joined := false
+	reg := New(Options{Log: log, Clock: clk, Node: node, Self: 1, Stepped: true, Incarnation: 1, Member: func(n uint64) bool {
+		return n == 2 || n == 4 && joined
+	}})
+	for _, n := range []uint64{1, 2, 3, 4} { // 3 was removed; 4 has just joined, and this node does not know yet
+		reg.meet(n)
+	}
+	clk.Advance(strangerFor - time.Second)
+	reg.meet(3)
+	reg.Tick()
+	joined = true
+	for n := range uint64(5) {
+		want(t, "counts as gone", reg.health.of(n).gone, uint64(0))
+	}
+	clk.Advance(time.Second)
+	reg.Tick()
+	for n := range uint64(5) {
+		gone := uint64(0)
+		if n == 3 {
+			gone = everyProcess
+		}
+		want(t, "counts as gone", reg.health.of(n).gone, gone)
+	}
+	reg.Removed(2)
+	want(t, "counts as gone", reg.health.of(2).gone, uint64(everyProcess))
 }
 
 // A member that was damaged when the node started is taken out, so that another one can take its place.

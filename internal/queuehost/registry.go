@@ -68,6 +68,8 @@ type Options struct {
 	// Deleted reports whether a queue that does not run here is known to be deleted,
 	// so that a publish to it counts as settled. Nil: nobody knows. It must not block.
 	Deleted func(seglog.GroupID) bool
+	// Member reports whether a node is one of the cluster's, as far as this one knows. Nil: all are. It must not block.
+	Member func(node uint64) bool
 }
 
 func (o *Options) setDefaults() {

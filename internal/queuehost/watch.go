@@ -48,6 +48,7 @@ func (r *Registry) Tick() {
 		q.f.handle.group.Wake()
 	}
 	r.holders.tick()
+	r.tickStrangers()
 }
 
 // Leaderless is a quorum queue that somebody here needs and that has no leader, as far as this

@@ -253,6 +253,34 @@ func TestQuorumNodesAreLostForGood(t *testing.T) {
 	equal(t, "in the new one", string(get(t, w.node[4].open(), "dead", true).Body), "anew")
 }
 
+// R26: what the clients of a node held that is lost, and forgotten before it counts as gone, goes back to the queues.
+func TestQuorumHeldByANodeThatIsForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWeb(t, 3)
+	q := w.quorum(0, "q")
+	if !all(publishes(t, w.node[1].confirming(), "", q, several("h", 10)...), true) {
+		t.Fatal("nacked")
+	}
+	held := w.node[2].open()
+	ok(t, held.Qos(5, 0, false))
+	in := consume(t, held, q)
+	for range 5 {
+		next(t, in)
+	}
+	ok(t, w.node[2].Kill())
+	until(t, "n3 can be forgotten", func() bool { _, err := w.node[0].Ctl("forget_cluster_node", "n3"); return err == nil })
+	in = consume(t, w.node[1].open(), q)
+	got := map[string]bool{}
+	for len(got) < 10 {
+		d := next(t, in)
+		if first := string(d.Body) < "h-00005"; first != d.Redelivered || got[string(d.Body)] {
+			t.Errorf("%s comes, redelivered %v", d.Body, d.Redelivered)
+		}
+		got[string(d.Body)] = true
+		ok(t, d.Ack(false))
+	}
+}
+
 // force_delete also deletes a queue that is whole, whose members are away, and one that lives on a node that is.
 func TestQuorumForceDelete(t *testing.T) {
 	t.Parallel()
