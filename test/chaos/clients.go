@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,14 +18,16 @@ const (
 	answerBound = 60 * time.Second // for anything a client asks for: far over what the broker allows itself, as processes stand still now and then
 	// publishBound is for the answer to a publish, not counting the time its node stood still: 15 s and what a busy machine adds.
 	publishBound = 22 * time.Second
-	window       = 20 // publishes of a channel without an answer
+	window       = 20              // publishes of a channel without an answer
+	bigSize      = 16 << 20        // of a big message: as large as they may be
+	bigGap       = 8 * time.Second // between two big ones of a publisher
 )
 
 // clients are all publishers and consumers.
 type clients struct {
 	j       *journal
 	nodes   []*rig.Node
-	rate    float64 // publishes per second and publisher
+	gap     time.Duration // between two publishes of a publisher
 	publish sync.WaitGroup
 	consume sync.WaitGroup
 	// quiet ends publishing, stop consuming too.
@@ -112,7 +115,10 @@ func (c *clients) publisher(name, exchange, key string, queues []string, at int,
 		}
 		flight := map[uint64]sent{}
 		seq := 0
-		gap := time.Duration(float64(time.Second) / c.rate)
+		gap, window := c.gap, window
+		if strings.HasPrefix(name, big) {
+			gap, window = bigGap, 2
+		}
 		tick := time.NewTimer(time.Duration(r.Float64() * float64(gap)))
 		bound := time.NewTicker(time.Second)
 	life:

@@ -55,6 +55,12 @@ type journal struct {
 	nemesis   []string
 	still     map[string]time.Duration // nodes that stand still, since when
 	stood     []standstill
+
+	// A mistake in the books, to see that it is noticed: the deliveries of one confirmed publish are not entered (lost), or one delivery
+	// twice (twice).
+	plant   string
+	hidden  string // the publish that it is about
+	planted bool
 }
 
 // standstill is a time in which a process did nothing.
@@ -134,6 +140,9 @@ func (j *journal) sent(p *publish) {
 	defer j.mu.Unlock()
 	p.at = j.now()
 	j.publishes[p.id] = p
+	if j.plant != "" && j.hidden == "" {
+		j.hidden = p.id
+	}
 	j.counts["published"]++
 	if p.repeats != "" {
 		j.counts["published again"]++
@@ -146,6 +155,11 @@ func (j *journal) answer(p *publish, o outcome) {
 	defer j.mu.Unlock()
 	p.outcome, p.told = o, j.now()
 	j.counts[o.String()]++
+	if p.id == j.hidden && !j.planted {
+		if j.planted = o == acked; !j.planted {
+			j.hidden = "" // the next one
+		}
+	}
 	if o == lost {
 		return
 	}
@@ -167,6 +181,16 @@ func (j *journal) delivered(r *reader, id string, body []byte, redelivered bool,
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.counts["delivered"]++
+	if j.hidden != "" && id == j.hidden {
+		switch j.plant {
+		case "lost":
+			return
+		case "twice":
+			if p := j.publishes[id]; p != nil {
+				p.events = append(p.events, event{j.now(), r.queue, r.name, "delivered", false, true})
+			}
+		}
+	}
 	p := j.publishes[id]
 	if p == nil {
 		j.faultLocked("%s got %q, which nobody has published", r.name, id)
@@ -285,5 +309,13 @@ func (j *journal) line() string {
 	return strings.Join(parts, ", ")
 }
 
+// big begins the name of a publisher of big messages.
+const big = "p.big"
+
 // content is the body that goes with an id.
-func content(id string) string { return id + strings.Repeat(".", 20+len(id)*37%700) }
+func content(id string) string {
+	if strings.HasPrefix(id, big) {
+		return id + strings.Repeat(".", bigSize-len(id))
+	}
+	return id + strings.Repeat(".", 20+len(id)*37%700)
+}

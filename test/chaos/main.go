@@ -1,6 +1,6 @@
 // Command chaos runs a cluster of three brokers, has clients publish and consume on all of them, and does to it
-// whatever happens to clusters: kill -9, restarts, processes that stand still, cut, held and slow links, members of queues that come
-// and go. Then it lets everything heal, and checks what the clients saw.
+// whatever happens to clusters: kill -9, restarts, processes that stand still, cut, held and slow links, a full disk, members of queues
+// that come and go, nodes that are lost for good and replaced, leaders that move. Then it lets everything heal, and checks what the clients saw.
 //
 //	go run ./test/chaos -minutes 30 -seed 7
 //
@@ -12,8 +12,10 @@
 //
 // It never judges what a client was not told: a publish without an answer may be there or not.
 //
-// Map of the files: main.go begins and judges; clients.go publishes and consumes; nemesis.go does harm; journal.go is what the
-// clients know, with the faults that are found in it.
+// That the audit notices what must not be, -plant shows: with a mistake in the books the run has to end with a fault.
+//
+// Map of the files: main.go begins and judges; clients.go publishes and consumes; nemesis.go does harm, replace.go loses a node for good,
+// disk.go is a small disk to be filled; journal.go is what the clients know, with the faults that are found in it.
 package main
 
 import (
@@ -41,7 +43,9 @@ type options struct {
 	rate            float64
 	quorum, classic int
 	dir, only       string
-	keep            bool
+	big             bool
+	disk            int
+	plant           string
 }
 
 func main() {
@@ -53,6 +57,9 @@ func main() {
 	flag.IntVar(&o.classic, "classic", 2, "classic queues")
 	flag.StringVar(&o.dir, "dir", "", "folder for data and logs; it is kept")
 	flag.StringVar(&o.only, "only", "", "kinds of harm, with commas between them; all of them unless given")
+	flag.BoolVar(&o.big, "big", true, "publish messages of 16 MiB, too")
+	flag.IntVar(&o.disk, "disk", 600, "MiB of the disk of one node, which is filled now and then; 0: none is. It takes the right to mount one")
+	flag.StringVar(&o.plant, "plant", "", "a mistake in the books, which has to be noticed: lost, twice")
 	flag.BoolVar(&verbose, "v", false, "say everything that is done")
 	flag.Parse()
 	fmt.Printf("chaos: seed %d, %v minutes\n", o.seed, o.minutes)
@@ -85,20 +92,26 @@ func run(o options) (err error) {
 		return err
 	}
 	defer c.Close()
+	small, err := smallDisk(c, dir, o.disk)
+	if err != nil {
+		return err
+	}
+	defer small.unmount()
 	if err := c.Start(); err != nil {
 		return err
 	}
 	j := newJournal()
+	j.plant = o.plant
 	defer func() {
 		if err != nil {
 			_ = os.WriteFile(filepath.Join(dir, "story"), []byte(strings.Join(j.nemesis, "\n")+"\n\n"+strings.Join(j.faults, "\n")+"\n"), 0o644)
 		}
 	}()
-	return drive(o, c, j)
+	return drive(o, c, j, small)
 }
 
 // drive declares, starts clients and nemesis, and judges.
-func drive(o options, c *rig.Cluster, j *journal) error {
+func drive(o options, c *rig.Cluster, j *journal, small *disk) error {
 	quorum, classic, err := declare(o, c)
 	if err != nil {
 		return err
@@ -111,7 +124,7 @@ func drive(o options, c *rig.Cluster, j *journal) error {
 	seed := func() *rand.Rand { return rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) }
 	all := append(append([]string{}, quorum...), classic...)
 	cl := &clients{j: j, nodes: c.Nodes, quiet: quiet, stop: stop, live: map[string]*reader{}, seen: map[string]int{}, outstanding: map[string]int{}}
-	cl.rate = o.rate / float64(2*len(all)+1)
+	cl.gap = time.Duration(float64(time.Second) * float64(2*len(all)+1) / o.rate)
 	var names []string
 	for i, q := range all {
 		for k := range 2 {
@@ -130,10 +143,16 @@ func drive(o options, c *rig.Cluster, j *journal) error {
 		s := seed()
 		cl.publish.Go(func() { cl.publisher("p.both", "both", "", []string{quorum[0], classic[0]}, 1, s) })
 	}
+	if o.big {
+		for i, q := range []string{all[0], all[len(all)-1]} {
+			s := seed()
+			cl.publish.Go(func() { cl.publisher(big+"."+q, "", q, []string{q}, i+1, s) })
+		}
+	}
 
 	harm, enough := context.WithTimeout(context.Background(), time.Duration(o.minutes*float64(time.Minute)))
 	defer enough()
-	n := &nemesis{j: j, c: c, r: rand.New(rand.NewPCG(o.seed, 2)), quorum: quorum, only: map[string]bool{}, down: map[*rig.Node]bool{}}
+	n := &nemesis{j: j, c: c, r: rand.New(rand.NewPCG(o.seed, 2)), quorum: quorum, classic: classic, only: map[string]bool{}, down: map[*rig.Node]bool{}, small: small}
 	for kind := range strings.SplitSeq(o.only, ",") {
 		if kind != "" {
 			n.only[kind] = true

@@ -16,8 +16,9 @@ type nemesis struct {
 	c       *rig.Cluster
 	r       *rand.Rand
 	quorum  []string
+	classic []string
+	small   *disk
 	only    map[string]bool // kinds of harm; empty: all
-	members bool            // members come and go
 	down    map[*rig.Node]bool
 }
 
@@ -143,6 +144,18 @@ var harms = []harm{
 		}
 		return func() error { n.j.act("start everything"); return n.launch(n.c.Nodes...) }, n.upTo(0, 3*time.Second), nil
 	}},
+	{"full disk", 5, func(n *nemesis, _ *rig.Node) (func() error, time.Duration, error) {
+		if n.small.node == nil {
+			return nothing, 0, nil
+		}
+		n.j.act("fill the disk of %s", n.small.node.Name)
+		err := n.small.fill()
+		return func() error {
+			n.j.act("there is room again on %s", n.small.node.Name)
+			return n.small.empty()
+		}, n.upTo(time.Second, 10*time.Second), err
+	}},
+	{"replace", 3, (*nemesis).replace},
 	{"member", 6, func(n *nemesis, at *rig.Node) (func() error, time.Duration, error) {
 		if n.r.IntN(3) == 0 {
 			n.ctl(n.other(at), "shrink", at.Name)
@@ -229,24 +242,34 @@ func (n *nemesis) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		h := pool[n.r.IntN(len(pool))]
 		at := n.c.Nodes[n.r.IntN(len(n.c.Nodes))]
+		switch {
+		case h.name == "replace":
+			at = n.c.Nodes[0]
+		case h.name == "full disk" && n.small.node != nil:
+			at = n.small.node
+		}
 		n.j.count("harm: " + h.name)
 		undo, lasts, err := h.do(n, at)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", h.name, at.Name, err)
 		}
 		n.down[at] = true
+		also := nothing
 		if n.r.IntN(4) == 0 && h.name != "member" && h.name != "transfer" { // orders meanwhile
 			m := harms[len(harms)-1-n.r.IntN(2)]
 			if len(n.only) == 0 || n.only[m.name] {
 				back, _, err := m.do(n, n.other(at))
 				if err == nil {
-					defer back()
+					also = back
 				}
 			}
 		}
 		pause(ctx, lasts)
 		n.down[at] = false
 		if err := undo(); err != nil {
+			return fmt.Errorf("after %s of %s: %w", h.name, at.Name, err)
+		}
+		if err := also(); err != nil {
 			return fmt.Errorf("after %s of %s: %w", h.name, at.Name, err)
 		}
 		pause(ctx, n.upTo(500*time.Millisecond, 7*time.Second))
