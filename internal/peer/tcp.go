@@ -451,7 +451,11 @@ func (t *TCP) refused(conn net.Conn, its *greeting, err error) {
 	host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
 	args := []any{"from", host, "reason", err}
 	if its.Node != 0 {
-		args = append(args, "node", its.Name, "id", its.Node)
+		name := its.Name
+		if name == "" {
+			name = t.o.Called(its.Node)
+		}
+		args = append(args, "node", name, "id", its.Node)
 	}
 	t.complaints.say(level, time.Minute, "in "+host+class(err), "a connection of another node was refused", args...)
 }
