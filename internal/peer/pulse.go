@@ -48,10 +48,11 @@ type silence struct {
 // grow returns true if the node becomes suspect. After a stall of ours silent
 // nodes get at least half of the limit again, for what lies unread.
 func (s *silence) grow(by stroke, limit int64) bool {
-	if by.stalled {
-		s.ns = min(s.ns, limit/2)
-	} else {
+	switch {
+	case !by.stalled:
 		s.ns += by.counts
+	case !s.suspect:
+		s.ns = min(s.ns, limit/2)
 	}
 	if s.suspect || s.ns < limit {
 		return false
@@ -61,9 +62,16 @@ func (s *silence) grow(by stroke, limit int64) bool {
 }
 
 // over returns true if a node that is suspect has not been heard for so long; it takes as long again, less the limit
-// of suspicion, until it does once more.
-func (s *silence) over(most, limit int64) bool {
-	if !s.suspect || s.ns < most {
+// of suspicion, until it does once more. Our own stalls do not begin that anew, else a process that is stalled again and
+// again would wait for ever: the node gets half of the limit of suspicion after the last.
+func (s *silence) over(by stroke, most, limit int64) bool {
+	if !s.suspect {
+		return false
+	}
+	if by.stalled {
+		s.ns = min(s.ns, most-limit/2)
+	}
+	if s.ns < most {
 		return false
 	}
 	s.ns = limit

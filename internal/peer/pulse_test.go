@@ -74,6 +74,38 @@ func TestSilenceIsSaidOnce(t *testing.T) {
 	}
 }
 
+// A process that is stalled now and then gives up a silent node all the same, and not at once after a stall.
+func TestOurOwnStallsDoNotKeepASilentNode(t *testing.T) {
+	const most = 10_000 * ms
+	p := newPulse(200*time.Millisecond, 4, 0)
+	var s silence
+	now, steps, given := int64(0), 0, 0
+	for given == 0 && steps < 1000 {
+		steps++
+		if now += 100; steps%20 == 0 {
+			now += 3000
+		}
+		by := p.step(now * ms)
+		s.grow(by, p.limit)
+		if s.over(by, most, p.limit) {
+			given = steps
+		}
+	}
+	if given < 100 || given > 110 {
+		t.Errorf("given up after %d steps; it is 10 s without those that came late", given)
+	}
+	s = silence{ns: most - 1, suspect: true}
+	by := p.step((now + 3000) * ms)
+	for steps = 0; !s.over(by, most, p.limit); steps++ {
+		now += 100
+		by = p.step((now + 3000) * ms)
+		s.grow(by, p.limit)
+	}
+	if steps != 4 {
+		t.Errorf("given up %d steps after a stall", steps)
+	}
+}
+
 func TestBeatsKeepTheirTime(t *testing.T) {
 	p := newPulse(200*time.Millisecond, 4, 0)
 	beats := 0

@@ -349,7 +349,7 @@ func (g *target) listen(by stroke, limit int64) {
 		return
 	}
 	suspect := g.quiet.grow(by, limit)
-	if k := g.up.Load(); k != nil && g.quiet.over(int64(g.o.Silence), limit) {
+	if k := g.up.Load(); k != nil && g.quiet.over(by, int64(g.o.Silence), limit) {
 		k.fail(fmt.Errorf("it was not heard for %v", g.o.Silence))
 	}
 	if !suspect {
