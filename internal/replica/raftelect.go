@@ -121,12 +121,7 @@ func (x *raftGroup) rankOf(member uint64) (rank int, voter bool) {
 	if at < 0 {
 		return 0, false
 	}
-	n := len(voters)
-	first := int(uint64(x.g.id) % uint64(n))
-	if i := slices.Index(voters, x.begins); i >= 0 && x.store.last() <= 1 {
-		first = i
-	}
-	for i := first; i != at; i = (i + 1) % n {
+	for i := x.first(); i != at; i = (i + 1) % len(voters) {
 		if !x.g.shard.node.isDown(x.nodes[voters[i]]) {
 			rank++
 		}
@@ -141,7 +136,7 @@ func (x *raftGroup) rankedCampaign() {
 	case !voter:
 	case rank == 0:
 		x.campaign = campaignAgain
-		_ = x.rn.Campaign()
+		x.seekVotes()
 	default:
 		x.campaign = rank * campaignStep
 	}
@@ -159,10 +154,9 @@ func (x *raftGroup) tick(n int, now int64) {
 	}
 	if x.campaign > 0 && x.state != raft.StateLeader {
 		if x.campaign -= n; x.campaign <= 0 {
-			rank, voter := x.rank()
-			x.campaign = campaignAgain + rank*campaignStep
-			if voter {
-				_ = x.rn.Campaign()
+			x.attempts++
+			if x.awaitElection(); x.campaign > 0 {
+				x.seekVotes()
 			}
 		}
 	}
@@ -205,11 +199,10 @@ func (x *raftGroup) outran(m *pb.Message) {
 	if t := m.GetType(); x.campaign == 0 || t != pb.MsgPreVote && t != pb.MsgVote {
 		return
 	}
-	behind := m.GetLogTerm() < x.store.lastTerm() || m.GetLogTerm() == x.store.lastTerm() && m.GetIndex() < x.store.last()
 	rank, voter := x.rank()
-	if theirs, ok := x.rankOf(m.GetFrom()); behind && voter && ok && rank == theirs+1 {
+	if theirs, ok := x.rankOf(m.GetFrom()); x.lacks(m) && voter && ok && rank == theirs+1 {
 		x.campaign = campaignAgain + rank*campaignStep
-		_ = x.rn.Campaign()
+		x.seekVotes()
 	}
 }
 
@@ -231,6 +224,7 @@ func (x *raftGroup) answerDeferred() {
 	x.deferred = nil
 	if m != nil && x.rn.BasicStatus().RaftState == raft.StateFollower { // else it asks itself already
 		_ = x.rn.Step(m)
+		x.givesWay(m)
 		x.outran(m)
 	}
 }

@@ -145,11 +145,12 @@ func (x *raftGroup) receive(s *Shard, r *round, in *incoming) {
 	if in.msg.GetType() == pb.MsgReadIndex && !x.answersReads() {
 		return // it asks again
 	}
-	if x.stranger(in.msg) || x.beyond(s, r, in.msg) {
+	if x.stranger(in.msg) || x.unwanted(in.msg) || x.beyond(s, r, in.msg) {
 		return
 	}
 	// Errors say that the message is of no use, for instance from a member that was removed.
 	_ = x.rn.Step(in.msg)
+	x.givesWay(in.msg)
 	x.outran(in.msg)
 	x.deferVote(in.msg)
 	if in.rest && in.msg.GetTerm() == x.rn.BasicStatus().GetTerm() {
@@ -212,7 +213,9 @@ func (x *raftGroup) checkRole() {
 	}
 	x.serving = (x.serving && x.store.appliedTerm == x.term || planted.Is(planted.ServesEarly)) && leads
 	if x.lead != 0 {
-		x.campaign = 0
+		x.campaign, x.attempts = 0, 0
+	} else if x.campaign == 0 {
+		x.awaitElection() // raft alone would take its time
 	}
 	if now := (role{x.term, x.leaderNode(), x.serving}); now != x.told {
 		x.told = now
