@@ -184,6 +184,8 @@ func TestDamagedSnapshotIsReplaced(t *testing.T) {
 			r.keep()
 			r.clk.Advance(300e6)
 		}
+		r.snapshotIfAsked(3, 399) // it may have been asked just now
+		r.commit()
 		if hits := r.l.Quarantined(); len(hits) == 0 != answers {
 			t.Fatalf("answers %v: quarantined %v", answers, hits)
 		}
@@ -253,6 +255,46 @@ func TestLostCheckpoints(t *testing.T) {
 			w.note("checkpoints lost")
 			w.fs = w.fs.KillClone()
 			w.recover(false)
+		}
+	}
+}
+
+// TestCopiesBeforeTheFirstCheckpoint: survivors are copied, and the power goes before there is a checkpoint. Every frame from the
+// first on is there, so nobody has lost anything: not a member that had only begun, with items of a state that is on its way and no
+// state or hard state yet. When the segments from before are gone, that can no longer be known. R50
+func TestCopiesBeforeTheFirstCheckpoint(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		r := newRig(t)
+		r.start()
+		begun := entryRecord(3, 0, 1, 2, 100)
+		begun.Kind, begun.Term, begun.Meta = KindItems, 1, nil
+		r.append(begun)
+		for i := uint64(1); i <= 8; i++ { // a segment and a little
+			r.append(entryRecord(2, i, i, 1, 9000))
+		}
+		r.append(snapshotRecord(2, 8))
+		r.l.Release(2, 8, []Range{{2, 8}})
+		first := r.l.needsFooter()
+		if err := r.l.writeFooter(first); err != nil {
+			t.Fatal(err)
+		}
+		r.l.prepareStep()
+		if err := r.l.rewrite(first); err != nil || r.l.cold == nil || !first.empty() {
+			t.Fatalf("the first segment was not rewritten: %v, %+v", err, r.l.Stats())
+		}
+		r.fs = r.fs.KillClone()
+		if gone {
+			if err := r.fs.Remove("log/" + segmentName(first.id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.mustOpen()
+		if hits := r.l.Quarantined(); gone == (len(hits) == 0) {
+			t.Fatalf("first segment gone: %v; quarantined %v", gone, hits)
+		}
+		if !gone {
+			r.mustRead(3, 2)
+			r.mustRead(2, 1)
 		}
 	}
 }
