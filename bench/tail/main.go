@@ -111,11 +111,20 @@ func (s situation) measure(out io.Writer, binary, dir string, seconds int) error
 	if err != nil {
 		return err
 	}
+	bare, err := startBare(dir)
+	if err != nil {
+		return err
+	}
 	load := perf(binary, b, fmt.Sprintf("%s --warmup 2 -z %d --json --broker-pid %d", s.watched, seconds, b.Pid()))
 	var report, errs bytes.Buffer
 	load.Stdout, load.Stderr = &report, &errs
-	if err := load.Run(); err != nil {
+	err = load.Run()
+	floor, ferr := bare.stop()
+	if err != nil {
 		return fmt.Errorf("%w: %s", err, errs.String())
+	}
+	if ferr != nil {
+		return ferr
 	}
 	after, err := scrape(b)
 	if err != nil {
@@ -124,6 +133,8 @@ func (s situation) measure(out io.Writer, binary, dir string, seconds int) error
 	if err := latencies(out, report.Bytes()); err != nil {
 		return err
 	}
+	fmt.Fprintf(out, "  a bare 4 KiB overwrite and fdatasync beside it, %d times: mean %s, p99 %s, longest %s\n", len(floor),
+		duration(mean(floor)), duration(floor[len(floor)*99/100]), duration(floor[len(floor)-1]))
 	return table(out, before, after)
 }
 

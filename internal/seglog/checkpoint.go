@@ -14,9 +14,10 @@ import (
 
 // A checkpoint is the index as of a cut in the log, so that a start need not scan what lies before the cut. It may be lost:
 // then the log is scanned whole. It is written beside the others under a temporary name, synced, renamed, and the two newest
-// are kept.
+// are kept. One older file stays to be overwritten by the next one: a sync then changes nothing but its bytes, where a new
+// file would have it wait for all that others do to the file system.
 //
-//	file    := "HFCK" version u32 | crc u32 | 0 u32 | length u64 | payload      the CRC covers the payload
+//	file    := "HFCK" version u32 | crc u32 | 0 u32 | length u64 | payload | anything      the CRC covers the payload
 //	payload := number, clean u8, cut sequence, cut segment id, cut offset, generation, last hot generation, next segment id
 //	           segments: count { id, kind, generation, size, first, last sequence, end, flags }*
 //	           groups:   count { id, up to, last index, snapshot, tail, runs, replicated }*
@@ -29,6 +30,9 @@ const (
 	checkpointHead  = 24
 
 	checkpointVersion = 2
+
+	keptCheckpoints = 2            // that are whole, while a third is being overwritten
+	checkpointRoom  = 2 * pageSize // in the file of a small one
 
 	ghostPatience = time.Minute
 
@@ -208,20 +212,23 @@ func appendString(buf []byte, s string) []byte {
 	return append(binary.AppendUvarint(buf, uint64(len(s))), s...)
 }
 
-// publishCheckpoint makes a checkpoint durable and removes all but the two newest.
+// publishCheckpoint makes a checkpoint durable, and has no more than three files of them: the two newest and one to overwrite.
 func (l *Log) publishCheckpoint(no uint64, buf []byte) error {
 	name := l.path(checkpointName(no))
 	l.io[1].begin(l.o.Clock.Mono())
 	defer l.io[1].end()
-	file, err := l.fs.Create(name + ".tmp")
+	file, room, err := l.checkpointFile(name+".tmp", int64(len(buf)))
 	if err != nil {
 		return err
 	}
 	for at := 0; err == nil && at < len(buf); at += fillChunk {
 		_, err = file.WriteAt(buf[at:min(at+fillChunk, len(buf))], int64(at))
 	}
+	for at := int64(len(buf)); err == nil && at < room; at += fillChunk {
+		_, err = file.WriteAt(zeros[:min(fillChunk, room-at)], at)
+	}
 	if err == nil {
-		err = file.Sync()
+		err = file.Datasync()
 	}
 	if cerr := file.Close(); err == nil {
 		err = cerr
@@ -238,13 +245,61 @@ func (l *Log) publishCheckpoint(no uint64, buf []byte) error {
 		}
 		return fmt.Errorf("checkpoint %d: %w", no, err)
 	}
-	for _, old := range l.kee.checkpoints[:max(0, len(l.kee.checkpoints)-1)] {
-		if err := l.fs.Remove(l.path(old)); err != nil && !vfs.IsNotExist(err) {
-			return fmt.Errorf("removing %s: %w", old, err)
+	l.kee.checkpoints = append(l.kee.checkpoints, checkpointName(no))
+	if l.full() {
+		return l.removeCheckpoints(keptCheckpoints)
+	}
+	return nil
+}
+
+// removeCheckpoints removes old ones until there are only so many.
+func (l *Log) removeCheckpoints(keep int) error {
+	for k := &l.kee; len(k.checkpoints) > keep; k.checkpoints = k.checkpoints[1:] {
+		if err := l.fs.Remove(l.path(k.checkpoints[0])); err != nil && !vfs.IsNotExist(err) {
+			return fmt.Errorf("removing %s: %w", k.checkpoints[0], err)
 		}
 	}
-	l.kee.checkpoints = append(l.kee.checkpoints[max(0, len(l.kee.checkpoints)-1):], checkpointName(no))
 	return nil
+}
+
+// full tells whether no segment can be made, so that nothing is to be kept for later.
+func (l *Log) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.noSpace != ""
+}
+
+// checkpointFile gives the file that a checkpoint of this size is written to: an old one, of which there are more than are kept and
+// which is large enough, or a new one, to be filled with zeros up to room, so that larger ones fit after it.
+func (l *Log) checkpointFile(tmp string, size int64) (file vfs.File, room int64, err error) {
+	k := &l.kee
+	if err := l.removeCheckpoints(keptCheckpoints + 1); err != nil {
+		return nil, 0, err
+	}
+	if len(k.checkpoints) > keptCheckpoints {
+		old := l.path(k.checkpoints[0])
+		if file, err = l.fs.Open(old); err == nil {
+			if has, serr := file.Size(); serr == nil && has >= size && has <= 4*max(size, checkpointRoom) {
+				if err = l.fs.Rename(old, tmp); err == nil {
+					k.checkpoints = k.checkpoints[1:]
+					return file, size, nil
+				}
+			}
+			file.Close()
+		}
+		if err != nil && !vfs.IsNotExist(err) {
+			return nil, 0, err
+		}
+		if err := l.removeCheckpoints(keptCheckpoints); err != nil {
+			return nil, 0, err
+		}
+	}
+	room = alignPage64(max(size+size/2, checkpointRoom))
+	if l.full() {
+		room = size
+	}
+	file, err = l.fs.Create(tmp)
+	return file, room, err
 }
 
 var errCheckpoint = errors.New("checkpoint: damaged")
@@ -326,7 +381,11 @@ func parseCheckpoint(p []byte) (*loaded, error) {
 	if v < 1 || v > checkpointVersion {
 		return nil, fmt.Errorf("checkpoint: version %d is not known", v)
 	}
-	if n := le.Uint64(p[16:]); n != uint64(len(p)-checkpointHead) || le.Uint32(p[8:]) != checksum(p[checkpointHead:]) {
+	n := le.Uint64(p[16:])
+	if n > uint64(len(p)-checkpointHead) {
+		return nil, errCheckpoint
+	}
+	if p = p[:checkpointHead+n]; le.Uint32(p[8:]) != checksum(p[checkpointHead:]) {
 		return nil, errCheckpoint
 	}
 	d := &decoder{p: p[checkpointHead:]}

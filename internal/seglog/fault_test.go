@@ -50,7 +50,7 @@ func TestFailedSyncIsTheEnd(t *testing.T) {
 
 func TestFailuresBehindTheWriting(t *testing.T) {
 	for name, f := range map[string]vfs.Fault{
-		"checkpoint": {Op: vfs.OpSync, Name: "checkpoint", Err: syscall.EIO},
+		"checkpoint": {Op: vfs.OpDatasync, Name: "checkpoint", Err: syscall.EIO},
 		"rename":     {Op: vfs.OpRename, Name: "checkpoint", Err: syscall.EIO},
 		"directory":  {Op: vfs.OpSyncDir, Err: syscall.EIO},
 		"zero-fill":  {Op: vfs.OpWrite, Name: ".tmp", N: 2, Err: syscall.EIO},
