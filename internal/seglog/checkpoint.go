@@ -191,7 +191,7 @@ func (l *Log) encodeCheckpoint(no uint64, clean bool, at cut, gone map[uint32]*s
 		if s.state == segSealed {
 			flags |= segFlagSealed
 		}
-		buf = u(u(u(u(buf, uint64(s.id)), uint64(s.kind)), s.gen), uint64(s.size))
+		buf = u(u(u(u(buf, uint64(s.id)), uint64(s.kind)), s.gen), uint64(s.taken()))
 		buf = u(u(u(u(buf, s.firstSeq), s.lastSeq), uint64(s.stable)), flags)
 	}
 	hits := u(nil, uint64(len(l.hits)))

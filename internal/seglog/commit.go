@@ -176,7 +176,8 @@ func (l *Log) chooseFitting() bool {
 		more := f
 		more.add(r)
 		frame, tables := more.bytes(len(c.list))
-		if (l.active == nil || l.active.room(tables) < frame) && l.pickable(c.need(frame, tables), segmentHot) < 0 {
+		if (l.active == nil || l.active.rest(more.footer(l.active.tableEst+tables, true)) < frame) &&
+			l.pickable(c.need(frame, more.footer(tables, true)), segmentHot) < 0 {
 			return false
 		}
 		f = more
@@ -204,11 +205,12 @@ func (c *committer) putBack() {
 }
 
 // frameSize adds up what records take.
-type frameSize struct{ records, body, tables int }
+type frameSize struct{ records, items, body, tables int }
 
 func (f *frameSize) add(r *Record) {
-	size, _ := recordSize(r)
+	size, items := recordSize(r)
 	f.records++
+	f.items += items
 	f.body += align8(size)
 	f.tables += tableEntryMax * len(r.Blocks)
 	if len(r.Blocks) > 0 {
@@ -222,10 +224,18 @@ func (f *frameSize) bytes(list int) (frame int64, tables int) {
 	return alignPage64(int64(headSize + align8(list) + f.body)), f.tables + f.records*listEntryMax
 }
 
+// footer is the room to keep for a footer behind a frame that makes the segment's tables so large. On a full disk one without items
+// goes without: its tables hold nothing, and it may be what brings space back.
+func (f *frameSize) footer(tables int, full bool) int64 {
+	if full && f.items == 0 {
+		return 0
+	}
+	return footerRoom(tables)
+}
+
 // need is how large a segment must be that begins with such a frame.
-func (c *committer) need(frame int64, tables int) int64 {
-	header := int64(alignPage(headSize + align8(len(c.list)) + segmentHeaderSize))
-	return header + frame + int64(alignPage(tables)) + footerSpare
+func (c *committer) need(frame, footer int64) int64 {
+	return int64(alignPage(headSize+align8(len(c.list))+segmentHeaderSize)) + frame + footer
 }
 
 // writeFrame makes the chosen records durable.
@@ -237,10 +247,11 @@ func (l *Log) writeFrame() bool {
 	}
 	frame, tables := f.bytes(len(c.list))
 	seg := l.active // only this goroutine changes it
-	fresh := seg == nil || seg.room(tables) < frame
+	full := l.full()
+	fresh := seg == nil || seg.rest(f.footer(seg.tableEst+tables, full)) < frame
 	if fresh {
 		began := l.o.Clock.Mono()
-		next := l.takeFree(c.need(frame, tables), segmentHot)
+		next := l.takeFree(c.need(frame, f.footer(tables, full)), segmentHot)
 		if next == nil {
 			return false
 		}

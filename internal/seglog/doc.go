@@ -21,6 +21,7 @@
 //	replicated.go  hard states, replaced entries, and those kept for other members
 //	table.go       where items lie in a segment: entry tables, footers, their cache
 //	read.go        PinRange and Reader;  readback.go  entries read back
+//	shorten.go     the last pages of a full disk
 //	keeper.go      behind the writing: footers, checkpoints, sizes, audits, recycling
 //	checkpoint.go  the index as a file
 //	rewrite.go     survivors into cold segments

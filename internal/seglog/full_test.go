@@ -18,7 +18,7 @@ func TestConsumersDrainAFullDisk(t *testing.T) {
 	for seed := range uint64(100) {
 		drainFullDisk(t, seed)
 	}
-	for _, seed := range []uint64{661, 894, 912, 1178, 1421, 1461, 2004, 2375, 2706, 2930} { // once stuck
+	for _, seed := range []uint64{661, 894, 912, 1178, 1402, 1421, 1461, 1833, 2004, 2102, 2375, 2706, 2930} { // once stuck
 		drainFullDisk(t, seed)
 	}
 }

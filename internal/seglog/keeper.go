@@ -91,7 +91,7 @@ func (l *Log) keepStep() bool {
 	if l.closing.Load() {
 		return false
 	}
-	return l.rewriteStep(now)
+	return l.rewriteStep(now) || l.shortenStep()
 }
 
 // pause is where the keeper holds no lock in the middle of something, and the log goes on.
@@ -152,24 +152,19 @@ func (l *Log) recycle(s *segment) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pool = append(l.pool, &segment{id: s.id, file: s.file, size: s.size})
+	l.pool = append(l.pool, &segment{id: s.id, file: s.file, size: s.taken()})
 	l.spaceChanged()
 	return nil
 }
 
 // makeRoom gives something back to the disk, because a checkpoint found no room and only a checkpoint can free more: the older
-// one of two checkpoints, else a free segment. It tells whether there was anything; then the checkpoint is tried again at once,
+// of several checkpoints, else a free segment. It tells whether there was anything; then the checkpoint is tried again at once,
 // and until there is one, what was given back is left to it.
 func (l *Log) makeRoom(err error, now int64) bool {
 	k := &l.kee
 	k.retryAt = now
-	if len(k.checkpoints) > 1 {
-		old := k.checkpoints[0]
-		k.checkpoints = k.checkpoints[1:]
-		if rerr := l.fs.Remove(l.path(old)); rerr != nil && !vfs.IsNotExist(rerr) {
-			return l.keep(fmt.Errorf("removing %s: %w", old, rerr))
-		}
-		return true
+	if n := len(k.checkpoints); n > 1 {
+		return l.keep(l.removeCheckpoints(n - 1))
 	}
 	l.mu.Lock()
 	l.yield = true
@@ -191,7 +186,7 @@ func (l *Log) makeRoom(err error, now int64) bool {
 // stay above limit.
 func (l *Log) spaceState() (total, live, aim, limit int64) {
 	for _, s := range l.segs {
-		total += s.size
+		total += s.taken()
 		if s.stuck || s.kept > 0 {
 			live += s.size
 		} else {
@@ -199,7 +194,7 @@ func (l *Log) spaceState() (total, live, aim, limit int64) {
 		}
 	}
 	for _, s := range l.kee.dead {
-		total += s.size
+		total += s.taken()
 	}
 	for _, s := range l.pool {
 		total += s.size
@@ -247,7 +242,7 @@ func (l *Log) hurry(since int64) bool {
 	var back int64
 	for _, s := range l.segs {
 		if s.state == segSealed && s.empty() {
-			back += s.size
+			back += s.taken()
 		}
 	}
 	if back == 0 {

@@ -137,9 +137,11 @@ func (l *Log) busy() bool { return l.o.Clock.Mono()-l.rolledAt < int64(calmAfter
 // wanted tells whether a segment that has become free is to be used again.
 func (l *Log) wanted(s *segment) bool {
 	switch ready := len(l.pool); {
-	case l.noSpace != "" && ready < poolBusy, l.needed() > 0 && s.size >= l.needed():
+	case s.cut > 0 && s.taken() < l.o.SegmentMin/16, s.taken() < 4*pageSize:
+		return false
+	case l.noSpace != "" && ready < poolBusy, l.needed() > 0 && s.taken() >= l.needed():
 		return true
-	case s.size > l.target || s.size < l.target/4:
+	case s.cut > 0 || s.size > l.target || s.size < l.target/4:
 		return false
 	case ready >= l.want:
 		total, _, _, limit := l.spaceState()

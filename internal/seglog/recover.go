@@ -91,7 +91,7 @@ func (rc *recovery) fromCheckpoint(c *loaded) {
 			continue
 		}
 		f.claimed = true
-		s.file = f.file
+		s.file, s.size = f.file, min(s.size, f.size) // it may have been shortened since
 		switch {
 		case s.kind == segmentCold && s.state == segActive:
 			l.cold = s

@@ -138,7 +138,7 @@ func (l *Log) roomForSurvivors(s *segment) bool {
 		}
 		room = max(0, room-int64(l.o.FrameMax))
 	}
-	need := size + pageSize + alignPage64(tables) + footerSpare
+	need := size + pageSize + footerRoom(int(tables))
 	for _, free := range l.pool {
 		if room+free.size >= need {
 			return true
@@ -370,7 +370,7 @@ func (l *Log) flushCold() error {
 	l.mu.Unlock()
 	if !fits {
 		var err error
-		if seg, err = l.openCold(frame + pageSize + int64(alignPage(tables)) + footerSpare); err != nil {
+		if seg, err = l.openCold(frame + pageSize + footerRoom(tables)); err != nil {
 			return err
 		}
 	}

@@ -48,20 +48,34 @@ type segment struct {
 	footer     bool   // entry tables are on disk and no longer in memory
 	tablesStay bool   // the footer did not fit
 	stuck      bool   // holds something that can neither be moved nor dropped
+	looked     bool   // shortened, or not to be shortened (keeper)
+	cut        int64  // bytes cut off the end of the file
 
 	// For audits: live items at the last look, and when last audited.
 	lookedItems, auditedItems uint64
 }
 
 // Space for the footer's head and directory beside the tables.
-const footerSpare = pageSize
+const footerSpare = 2 * headSize
+
+// footerRoom is how much is kept for a footer with tables of so many bytes.
+func footerRoom(tables int) int64 { return int64(alignPage(tables + footerSpare)) }
 
 func segmentName(id uint32) string { return fmt.Sprintf("%08x.seg", id) }
 
 // room is how many bytes of frames still fit, keeping space for the footer with tables of so many more bytes.
 func (s *segment) room(moreTables int) int64 {
-	return s.size - s.end - int64(alignPage(s.tableEst+moreTables)) - footerSpare
+	return s.rest(footerRoom(s.tableEst + moreTables))
 }
+
+// rest is how many bytes of frames still fit if so much is kept for the footer.
+func (s *segment) rest(footer int64) int64 { return s.size - s.end - footer }
+
+// taken is what the file takes of the disk.
+func (s *segment) taken() int64 { return s.size - s.cut }
+
+// unused is about how much of a sealed segment's file nothing is in.
+func (s *segment) unused() int64 { return s.taken() - s.end - int64(alignPage(s.tableEst)) }
 
 // empty tells whether nothing needs the segment but, perhaps, readers.
 func (s *segment) empty() bool { return s.items == 0 && s.snaps == 0 && s.tails == 0 }

@@ -38,19 +38,19 @@ func (l *Log) Stats() Stats {
 		} else {
 			s.Hot++
 		}
-		s.DiskBytes += seg.size
+		s.DiskBytes += seg.taken()
 		live := seg.liveBytes
 		if seg.kept > 0 {
-			live = seg.size
-			s.KeptBytes += seg.size
+			live = seg.taken()
+			s.KeptBytes += live
 		}
 		s.LiveBytes += live
-		s.DeadBytes += seg.size - live
+		s.DeadBytes += seg.taken() - live
 		s.Runs += len(seg.runs)
 	}
 	for _, seg := range l.kee.dead {
-		s.DiskBytes += seg.size
-		s.DeadBytes += seg.size
+		s.DiskBytes += seg.taken()
+		s.DeadBytes += seg.taken()
 		s.Hot++
 	}
 	for _, seg := range l.pool {
