@@ -200,6 +200,21 @@ func (t *txn) setDrained(id uint64, on bool) *amqperr.Error {
 	return nil
 }
 
+func (t *txn) setVoter(id uint64, on bool) *amqperr.Error {
+	n := t.Node(id)
+	if n == nil {
+		return noNode(id)
+	}
+	if n.Voter != on {
+		changed := *n
+		changed.Voter = on
+		n = &changed
+		t.putNode(n)
+	}
+	t.res.Node = n
+	return nil
+}
+
 func (t *txn) nodeGone(id uint64, inc Incarnation) *amqperr.Error {
 	if n := t.Node(id); n != nil && n.Incarnation == inc {
 		t.end(inc)

@@ -75,6 +75,7 @@ const (
 	cmdAddMember
 	cmdRemoveMember
 	cmdSetMembers
+	cmdSetVoter
 )
 
 // Two kinds are read and no longer written: cmdNewIncarnation, which knows a node by a string (see [NodeIDOf]), and
@@ -135,6 +136,15 @@ func RemoveNode(node uint64) []byte {
 // SetDrained returns the command that says whether a node takes leaders and new queues; 404 if there is no such node.
 func SetDrained(node uint64, on bool) []byte {
 	e := begin(cmdSetDrained, 8)
+	e.uint(node)
+	e.flags(on)
+	return e.b
+}
+
+// SetVoter returns the command that says whether a node votes on the catalog; 404 if there is no such node: unlike AddNode it
+// brings none back that was removed meanwhile. Result.Node.
+func SetVoter(node uint64, on bool) []byte {
+	e := begin(cmdSetVoter, 8)
 	e.uint(node)
 	e.flags(on)
 	return e.b

@@ -51,6 +51,7 @@ func sampleCommands() [][]byte {
 		RemoveMember(68, 1),
 		NodeGone(2, 3),
 		RemoveNode(2),
+		SetVoter(3, true),
 		DeleteQueue("/", "e", 0, MakeConnID(1, 5)),
 		DeleteConnectionQueues(MakeConnID(1, 5)),
 		DeleteQueues([]QueueID{firstQueue, 999}),

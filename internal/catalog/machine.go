@@ -151,6 +151,11 @@ func (t *txn) decodeNode(k commandKind, d *decoder) func() *amqperr.Error {
 		id := d.Uint()
 		d.Flags(&on)
 		return func() *amqperr.Error { return t.setDrained(id, on) }
+	case cmdSetVoter:
+		var on bool
+		id := d.Uint()
+		d.Flags(&on)
+		return func() *amqperr.Error { return t.setVoter(id, on) }
 	case cmdNodeGone:
 		id, inc := d.Uint(), Incarnation(d.Uint())
 		return func() *amqperr.Error { return t.nodeGone(id, inc) }

@@ -163,7 +163,7 @@ func drawPlace(t *rapid.T, d *QueueDecl) {
 func (m *model) drawNodes(t *rapid.T) (cmd []byte, code uint16) {
 	id := drawNode(t)
 	n := m.node(id)
-	switch rapid.SampledFrom([]string{"add", "add", "add", "remove", "drain", "gone"}).Draw(t, "on node") {
+	switch rapid.SampledFrom([]string{"add", "add", "add", "remove", "drain", "vote", "gone"}).Draw(t, "on node") {
 	case "add":
 		added := Node{ID: id, Name: fmt.Sprint("n", rapid.IntRange(1, 5).Draw(t, "name")), Addr: "a", Voter: rapid.Bool().Draw(t, "voter")}
 		cmd = AddNode(added)
@@ -195,6 +195,13 @@ func (m *model) drawNodes(t *rapid.T) (cmd []byte, code uint16) {
 			return cmd, 404
 		}
 		n.Drained = on
+	case "vote":
+		on := rapid.Bool().Draw(t, "votes")
+		cmd = SetVoter(id, on)
+		if n == nil {
+			return cmd, 404
+		}
+		n.Voter = on
 	case "gone":
 		inc := Incarnation(rapid.IntRange(0, int(m.started)).Draw(t, "incarnation"))
 		cmd = NodeGone(id, inc)

@@ -213,6 +213,8 @@ func parseCommand(t *testing.T, fields []string) []byte {
 		return RemoveNode(w.node())
 	case "drain":
 		return SetDrained(w.node(), !w.flag("off"))
+	case "vote":
+		return SetVoter(w.node(), !w.flag("off"))
 	case "gone":
 		return NodeGone(w.node(), Incarnation(atoi(w.next())))
 	case "add-member":

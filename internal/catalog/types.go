@@ -161,7 +161,7 @@ type Result struct {
 	Queue       *Queue      // declare: the queue, new or existing
 	Exchange    *Exchange   // declare: the exchange, new or existing
 	Created     bool        // declare, bind and the like: it did not exist before
-	Node        *Node       // AddNode, SetDrained: as it is now; RemoveNode: as it was
+	Node        *Node       // AddNode, SetDrained, SetVoter: as it is now; RemoveNode: as it was
 	Incarnation Incarnation // NewIncarnation
 	Removed     Removed
 }

@@ -24,8 +24,11 @@ type App interface {
 	Reset(ctx context.Context, force bool) error
 	// Join makes the node a member of the cluster of the node at an address; already: it is one.
 	Join(ctx context.Context, addr string) (already bool, err error)
-	// Forget takes another node, which must be away, out of the cluster.
-	Forget(ctx context.Context, name string) error
+	// Forget takes another node, which must be away, out of the cluster; with offline this node does so alone, where the majority
+	// was lost for good.
+	Forget(ctx context.Context, name string, offline bool) error
+	// ForceBoot has the node go on without the others, after their majority was lost for good; next: with its next start.
+	ForceBoot(ctx context.Context) (next bool, err error)
 }
 
 // AppState is what a process says of itself.
@@ -92,6 +95,7 @@ func (d *Door) api() http.Handler {
 		"POST /api/app/stop":               d.stop,
 		"POST /api/app/start":              d.start,
 		"POST /api/app/reset":              d.reset,
+		"POST /api/app/force-boot":         d.forceBoot,
 		"POST /api/cluster/join":           d.join,
 		"DELETE /api/cluster/nodes/{node}": d.forget,
 	} {
@@ -153,7 +157,21 @@ func (d *Door) join(w http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (d *Door) forget(_ http.ResponseWriter, r *http.Request) (any, error) {
-	return nil, about("node", d.app.Forget(r.Context(), r.PathValue("node")))
+	offline, err := flag(r, "offline")
+	if err != nil {
+		return nil, err
+	}
+	return nil, about("node", d.app.Forget(r.Context(), r.PathValue("node"), offline))
+}
+
+func (d *Door) forceBoot(_ http.ResponseWriter, r *http.Request) (any, error) {
+	next, err := d.app.ForceBoot(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		Next bool `json:"next_boot"`
+	}{next}, nil
 }
 
 // appRefusal is the word for an AppError in an answer.

@@ -36,7 +36,15 @@ func (a *fakeApp) Reset(_ context.Context, force bool) error {
 func (a *fakeApp) Join(_ context.Context, addr string) (bool, error) {
 	return addr == "member:1", a.did("join " + addr)
 }
-func (a *fakeApp) Forget(_ context.Context, name string) error { return a.did("forget " + name) }
+func (a *fakeApp) Forget(_ context.Context, name string, offline bool) error {
+	if offline {
+		return a.did("forget offline " + name)
+	}
+	return a.did("forget " + name)
+}
+func (a *fakeApp) ForceBoot(context.Context) (bool, error) {
+	return a.state.State == "stopped", a.did("force boot")
+}
 
 // The commands about a process, in the words of rabbitmqctl, while a node runs in it and while none does.
 func TestDoor(t *testing.T) {
@@ -66,6 +74,9 @@ func TestDoor(t *testing.T) {
 		{"join_cluster --disc member:1", "join member:1", "The node is already a member of this cluster\n"},
 		{"join_cluster member:1 --formatter json", "join member:1", `{"node":"n1","result":"ok"}`},
 		{"forget_cluster_node n2/a", "forget n2/a", "Removing node n2/a from the cluster\n"},
+		{"forget_cluster_node --offline n2", "forget offline n2", "Removing node n2 from the cluster\n"},
+		{"force_boot", "force boot", "Node n1 will not wait for the others when it is started: use start_app\n"},
+		{"force_standalone_khepri_boot --formatter json", "force boot", `{"node":"n1","result":"ok"}`},
 		{"forget_cluster_node n2 --formatter json", "forget n2", `{"node":"n1","result":"ok"}`},
 	} {
 		if check(0, c.says, strings.Fields(c.args)...); app.asked != c.asked {

@@ -31,6 +31,7 @@ type Life struct {
 	reason string
 	cancel context.CancelCauseFunc // of the start under way
 	empty  bool                    // nothing that anybody has made is in the folder
+	force  func(error)             // the next start goes on alone, and tells this what came of it; nil: it waits for others
 	err    error                   // why the process must end
 }
 
@@ -116,7 +117,7 @@ func (l *Life) run() error {
 	l.state, l.reason, l.cancel = lifeStarting, "", cancel
 	l.mu.Unlock()
 	o := l.o
-	o.Context, o.Waits = ctx, l.waits
+	o.Context, o.Waits, o.Force = ctx, l.waits, l.takeForce()
 	n, err := Start(o)
 	l.mu.Lock()
 	l.cancel = nil
@@ -284,7 +285,10 @@ func (l *Life) goOn(ctx context.Context) error {
 }
 
 // Forget implements mgmt.App.
-func (l *Life) Forget(ctx context.Context, name string) error {
+func (l *Life) Forget(ctx context.Context, name string, offline bool) error {
+	if offline {
+		return l.forgetOffline(ctx, name)
+	}
 	n := l.running()
 	if n == nil {
 		return &mgmt.AppError{Text: "this command requires the application to be running, to have a majority agree. Start it with 'ctl start_app', or run this on another node."}

@@ -50,6 +50,9 @@ type Options struct {
 	Context context.Context
 	// Waits, if not nil, is told what a start is waiting for. It must not block.
 	Waits func(why string)
+	// Force, if not nil, has the node go on with the catalog alone, where the majority was lost for good, and is told what came of
+	// that; the start then goes on as ever.
+	Force func(error)
 	// Lookup finds the addresses of a host name; nil: the system does.
 	Lookup func(ctx context.Context, host string) ([]string, error)
 	// Memory is how much memory there is; the zero value switches the memory alarm off.
@@ -168,6 +171,9 @@ func (n *Node) start(o Options) (err error) {
 	n.passing.Go(n.passTime)
 	if n.mesh != nil {
 		n.mesh.ended.Go(n.mesh.watch)
+		if o.Force != nil {
+			o.Force(n.forceCatalog(ctx))
+		}
 		err = n.mesh.enter(ctx)
 	} else {
 		err = n.begin(fresh)

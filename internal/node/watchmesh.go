@@ -226,7 +226,7 @@ func (m *mesh) carryOut(v *catalog.View, st replica.RaftStatus) {
 		// Who votes is in the catalog, too, for those who choose.
 		for _, member := range st.Members {
 			if n := v.Node(member.Node); n != nil && n.Voter == member.Learner {
-				m.command(catalog.AddNode(catalog.Node{ID: n.ID, Name: n.Name, Addr: n.Addr, Voter: !member.Learner}), nil)
+				m.command(catalog.SetVoter(n.ID, !member.Learner), nil)
 			}
 		}
 	}

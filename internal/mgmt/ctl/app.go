@@ -4,7 +4,7 @@ import "github.com/spf13/cobra"
 
 // appCommands are about the process of a node, which is there while the node in it is stopped.
 func appCommands() []*command {
-	return []*command{stopApp(), startApp(), reset(false), reset(true), joinCluster(), forgetClusterNode()}
+	return []*command{stopApp(), startApp(), reset(false), reset(true), joinCluster(), forgetClusterNode(), forceBoot("force_boot"), forceBoot("force_standalone_khepri_boot")}
 }
 
 // node is what the node calls itself.
@@ -108,12 +108,51 @@ func joinCluster() *command {
 	}
 }
 
+func forceBoot(name string) *command {
+	c := &command{
+		use: name, short: "Has this node go on without the others, after the majority of those that vote was lost for good",
+		long: "Has this node go on with the catalog alone: for a cluster that has lost the majority of the nodes that vote on it for good, and for nothing else.\n\n" +
+			"What others had agreed on and has not reached this node is lost. They must never run again as they are: take each out with forget_cluster_node.\n" +
+			"A node that runs, or waits for others, goes on at once; one that is stopped with its next start_app.",
+		run: func(r *run, _ []string) error {
+			node, err := r.node()
+			if err != nil {
+				return err
+			}
+			var answer struct {
+				Next bool `json:"next_boot"`
+			}
+			if err := r.client.do(r.ctx, "POST", path("app", "force-boot"), nil, &answer); err != nil {
+				return exitCode(unable(err), ExitUnavailable)
+			}
+			if answer.Next {
+				r.say("Node %s will not wait for the others when it is started: use start_app", node)
+			} else {
+				r.say("Node %s goes on without the others. Take each of them out with forget_cluster_node", node)
+			}
+			return r.done(node)
+		},
+	}
+	if name != "force_boot" {
+		c.short = "The same as force_boot, by the name that RabbitMQ 4 has for it"
+	}
+	return c
+}
+
 func forgetClusterNode() *command {
+	var offline bool
 	return &command{
+		flags: func(c *cobra.Command) {
+			c.Flags().BoolVar(&offline, "offline", false, "this node goes on alone first (see force_boot), where the majority of those that vote was lost for good")
+		},
 		use: "forget_cluster_node name", short: "Takes another node, which must be stopped, out of the cluster for good", least: 1, most: 1,
 		long: "Takes a node that is away out of the cluster: it loses its vote, and the queues that live there are gone with their messages.\nShould it come back it does not start; reset makes a new node of it.",
 		run: func(r *run, args []string) error {
-			return r.appCommand("DELETE", path("cluster", "nodes", args[0]), nil, nil, "Removing node %s from the cluster", args[0])
+			at := path("cluster", "nodes", args[0])
+			if offline {
+				at += "?offline=true"
+			}
+			return r.appCommand("DELETE", at, nil, nil, "Removing node %s from the cluster", args[0])
 		},
 	}
 }
