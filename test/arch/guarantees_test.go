@@ -89,7 +89,7 @@ func TestGuaranteesAreShown(t *testing.T) {
 // promise is a row of a table, or an item or paragraph of text.
 type promise struct {
 	section, text string
-	row           bool
+	row           bool // or an item: something that is promised
 }
 
 func promises(page string) (list []promise) {
@@ -106,7 +106,7 @@ func promises(page string) (list []promise) {
 			list = append(list, promise{section, line, head})
 			continue
 		case line == "" || strings.HasPrefix(line, "- ") || len(list) == 0:
-			list = append(list, promise{section, line, false})
+			list = append(list, promise{section, line, strings.HasPrefix(line, "- ") && !strings.Contains(section, "not promised")})
 		default:
 			list[len(list)-1].text += " " + line
 		}
