@@ -3,6 +3,7 @@ package blackbox
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -179,7 +180,29 @@ func (s *steady) end() {
 func TestQuorumRollingRestartOfEveryNode(t *testing.T) {
 	t.Parallel()
 	heavy(t)
-	w := newWeb(t, 3)
+	rollingRestart(t, target.binary, target.binary)
+}
+
+// R308: the same from one version to another: each node is restarted with the binary of the tree, while the others have an earlier one still,
+// and the other way round. HOLDFAST_TEST_EARLIER names the binary of the earlier version; formats between nodes and on disk that both know
+// are what it is about.
+func TestQuorumRollingUpgrade(t *testing.T) {
+	t.Parallel()
+	heavy(t)
+	earlier := os.Getenv("HOLDFAST_TEST_EARLIER")
+	if earlier == "" {
+		t.Skip("HOLDFAST_TEST_EARLIER names no binary")
+	}
+	rollingRestart(t, earlier, target.binary)
+}
+
+// rollingRestart restarts each node of a cluster twice: the first time it gets the other binary.
+func rollingRestart(t *testing.T, before, after string) {
+	w := prepareWeb(t, 3)
+	for _, m := range w.node {
+		m.Binary = before
+	}
+	ok(t, w.Start())
 	var queues []string
 	for i := range 3 {
 		queues = append(queues, w.quorum(i, fmt.Sprint("q", i)))
@@ -196,6 +219,7 @@ func TestQuorumRollingRestartOfEveryNode(t *testing.T) {
 				p.flows(10)
 			}
 			ok(t, m.Stop())
+			m.Binary = after
 			for k, p := range pubs {
 				if k%3 != i {
 					p.flows(20)
