@@ -117,7 +117,7 @@ func (c *clients) publisher(name, exchange, key string, queues []string, at int,
 		seq := 0
 		gap, window := c.gap, window
 		if strings.HasPrefix(name, big) {
-			gap, window = bigGap, 2
+			gap, window = bigGap, 1 // the next one would wait for it
 		}
 		tick := time.NewTimer(time.Duration(r.Float64() * float64(gap)))
 		bound := time.NewTicker(time.Second)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"sort"
 	"strings"
@@ -55,6 +56,7 @@ type journal struct {
 	nemesis   []string
 	still     map[string]time.Duration // nodes that stand still, since when
 	stood     []standstill
+	beat      time.Duration // when the journal was last seen at work
 
 	// A mistake in the books, to see that it is noticed: the deliveries of one confirmed publish are not entered (lost), or one delivery
 	// twice (twice).
@@ -65,8 +67,32 @@ type journal struct {
 
 // standstill is a time in which a process did nothing.
 type standstill struct {
-	node     string
+	node     string // "": all of them, and this one: the machine had no time for them
 	from, to time.Duration
+}
+
+const (
+	pulse  = 100 * time.Millisecond
+	asleep = 5 * pulse // without a beat
+)
+
+// watch notes when the machine stands still, until it is told to stop.
+func (j *journal) watch(stop context.Context) {
+	for tick := time.NewTicker(pulse); stop.Err() == nil; <-tick.C {
+		j.mu.Lock()
+		j.beats()
+		j.mu.Unlock()
+	}
+}
+
+// beats notes that the journal is at work. mu is held.
+func (j *journal) beats() {
+	now := j.now()
+	if now-j.beat > asleep {
+		j.stood = append(j.stood, standstill{"", j.beat, now})
+		j.counts["machine stood still, ms"] += int((now - j.beat).Milliseconds())
+	}
+	j.beat = now
 }
 
 // stands notes that a node stands still, or goes on.
@@ -81,14 +107,15 @@ func (j *journal) stands(node string, still bool) {
 	}
 }
 
-// idle is how long a node stood still between two moments. mu is held.
+// idle is how long a node, or the machine, stood still between two moments, of which the second is now. mu is held.
 func (j *journal) idle(node string, from, to time.Duration) (sum time.Duration) {
+	j.beats()
 	list := j.stood
 	if since, is := j.still[node]; is {
 		list = append(list[:len(list):len(list)], standstill{node, since, to})
 	}
 	for _, s := range list {
-		if s.node == node {
+		if s.node == node || s.node == "" {
 			sum += max(0, min(to, s.to)-max(from, s.from))
 		}
 	}

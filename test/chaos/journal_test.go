@@ -45,6 +45,12 @@ func TestTheAuditNotices(t *testing.T) {
 			one.at -= publishBound + time.Second
 			j.answer(one, nacked)
 		}},
+		{"nothing, as the machine stood still", "", func(j *journal, r *reader, p func(int) *publish) {
+			one := p(1)
+			j.beat = one.at - publishBound
+			one.at -= publishBound + time.Second
+			j.answer(one, nacked)
+		}},
 		{"the planted loss", "lost", func(j *journal, r *reader, p func(int) *publish) {
 			j.plant = "lost"
 			one, two := p(1), p(2)

@@ -124,6 +124,7 @@ func drive(o options, c *rig.Cluster, j *journal, small *disk) error {
 	seed := func() *rand.Rand { return rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) }
 	all := append(append([]string{}, quorum...), classic...)
 	cl := &clients{j: j, nodes: c.Nodes, quiet: quiet, stop: stop, live: map[string]*reader{}, seen: map[string]int{}, outstanding: map[string]int{}}
+	go j.watch(stop)
 	cl.gap = time.Duration(float64(time.Second) * float64(2*len(all)+1) / o.rate)
 	var names []string
 	for i, q := range all {
