@@ -289,3 +289,33 @@ func TestAuditOfSizes(t *testing.T) {
 		r.mustRead(2, id)
 	}
 }
+
+// TestReadThatFailsOnce: a read that the disk refuses once or twice is no damage; one that it goes on refusing is.
+func TestReadThatFailsOnce(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.append(entryRecord(2, 1, 1, 1, 100))
+	for n := range readTries - 1 {
+		for range n + 1 {
+			r.fs.Inject(vfs.Fault{Op: vfs.OpRead, Name: ".seg", Err: syscall.EIO})
+		}
+		r.mustRead(2, 1)
+		r.fs.ClearFaults()
+	}
+	if hits := r.l.Quarantined(); len(hits) > 0 {
+		t.Fatalf("quarantined: %v", hits)
+	}
+	r.fs.Inject(vfs.Fault{Op: vfs.OpRead, Name: ".seg", Err: syscall.EIO, Forever: true})
+	ref, ok := r.l.Pin(2, 1)
+	if !ok {
+		t.Fatal("the item is not there")
+	}
+	defer ref.Unpin()
+	var damage *CorruptError
+	if _, err := r.l.NewReader().Read(ref); !errors.As(err, &damage) || !errors.Is(err, syscall.EIO) {
+		t.Fatalf("read: %v", err)
+	}
+	if hits := r.l.Quarantined(); len(hits) != 1 {
+		t.Fatalf("quarantined: %v", hits)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"holdfast/internal/invariant"
+	"holdfast/internal/vfs"
 )
 
 // Ref is a pinned item: its segment is kept until Unpin, even when the item is released meanwhile.
@@ -235,7 +236,7 @@ func (w *window) fill(s *segment, off int64, need int) error {
 		w.buf = make([]byte, max(n, min(2*n, readAheadMax)))
 	}
 	w.buf = w.buf[:n]
-	got, err := s.file.ReadAt(w.buf, off)
+	got, err := readAt(s.file, w.buf, off)
 	w.read += got
 	w.buf = w.buf[:got]
 	if got < need {
@@ -246,4 +247,17 @@ func (w *window) fill(s *segment, off int64, need int) error {
 	}
 	w.seg, w.off, w.bounded = s, off, w.limit > 0
 	return nil
+}
+
+// readTries is how often a read is tried that the file system refuses: what a disk says once need not be so.
+const readTries = 3
+
+// readAt is ReadAt for what is only worth an alarm if it stays: that something cannot be read just now is no damage.
+func readAt(f vfs.File, p []byte, off int64) (n int, err error) {
+	for range readTries {
+		if n, err = f.ReadAt(p, off); err == nil || err == io.EOF || errors.Is(err, fs.ErrClosed) {
+			break
+		}
+	}
+	return n, err
 }
