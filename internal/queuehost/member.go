@@ -33,7 +33,8 @@ type lead struct {
 	looked   int                     // of the urgent ops: they can wait
 	// Guarded by the registry's mutex: nobody in the group needs it any more; the catalog has no such member.
 	removed, unwanted bool
-	hit               bool // its log was found damaged at the start: it is a member no more, and waits to be dropped
+	hit               bool   // its log was found damaged at the start: it is a member no more, and waits to be dropped
+	hitID             uint64 // which member it was then, as the catalog had it
 
 	mu      sync.Mutex
 	open    bool       // serving, and everything is in place for it

@@ -244,3 +244,31 @@ func TestDamagedMemberIsTakenOut(t *testing.T) {
 	want(t, "record", log.records[len(log.records)-1].Kind, seglog.KindDrop)
 	want(t, "damaged afterwards", len(reg.Damaged()), 0)
 }
+
+// A member whose part of the log was found damaged at the start is replaced also if the catalog here goes from the damaged one to the
+// new one in one step: a snapshot brought it.
+func TestDamagedMemberIsReplacedInOneStep(t *testing.T) {
+	x := newTrio(t, 1, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	defer x.close(t)
+	reg, self := x.nodes[0].reg, x.nodes[0].id
+	reg.mu.Lock()
+	reg.quarantined[8] = "damaged"
+	reg.mu.Unlock()
+	other := Member{ID: 21, Node: 21}
+	if _, err := reg.CreateQuorum(durable(8), []Member{{ID: 31, Node: self}, other}); err != nil {
+		t.Fatal(err)
+	}
+	reg.SetMembers(8, []Member{{ID: 31, Node: self}, other}) // nothing new
+	if ids := reg.Damaged(); len(ids) != 1 || ids[0] != 8 {
+		t.Fatalf("damaged: %v", ids)
+	}
+	reg.SetMembers(8, []Member{{ID: 32, Node: self}, other})
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if h := reg.member(8); h != nil && h.is() == 32 && len(reg.Damaged()) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the new member is not there; damaged: %v", reg.Damaged())
+		}
+	}
+}

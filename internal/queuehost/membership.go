@@ -26,7 +26,7 @@ func (r *Registry) createQuorum(def QueueDef, members []Member) (_ *Handle, over
 		return nil, nil, errExists(def.ID)
 	}
 	h := r.hosts[def.ID]
-	_, here := r.memberHere(members)
+	m, here := r.memberHere(members)
 	switch {
 	case h != nil && (h.claimed || h.lead == nil):
 		return nil, nil, errExists(def.ID)
@@ -43,7 +43,7 @@ func (r *Registry) createQuorum(def QueueDef, members []Member) (_ *Handle, over
 		h = r.newMember(def)
 		if reason, hit := r.hit(def); hit { // it must not vote
 			h.outOfService(reason)
-			h.lead.hit = true
+			h.lead.hit, h.lead.hitID = true, m.ID
 			r.o.Node.NewGroup(def.ID, h, true)
 			break
 		}
@@ -65,6 +65,14 @@ func (r *Registry) memberHere(members []Member) (Member, bool) {
 		return Member{}, false
 	}
 	return members[i], true
+}
+
+// is tells which member of its group it is, or was before its data was found to be damaged.
+func (h *host) is() uint64 {
+	if h.lead.hit {
+		return h.lead.hitID
+	}
+	return h.group.Member()
 }
 
 // newMember returns the host of a member whose group is added by the caller. The
@@ -100,7 +108,7 @@ func (r *Registry) SetMembers(id seglog.GroupID, members []Member) {
 		end = h.over()
 	default:
 		h.lead.unwanted = false
-		end = !h.lead.hit && h.group.Member() != m.ID
+		end = h.is() != m.ID
 	}
 	if end {
 		r.forgetMember(h)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io/fs"
 	"slices"
 	"sync"
 
@@ -357,7 +358,10 @@ func (r *relay) leaveToOthers(it *outgoingItem) bool {
 		return false
 	}
 	err := it.failed
-	h.group.Do(func() { h.quarantine(err) })
+	// While the log is being closed nothing can be read, and nothing is damaged: the node stops, and others lead.
+	if !errors.Is(err, fs.ErrClosed) {
+		h.group.Do(func() { h.quarantine(err) })
+	}
 	r.ended = true
 	r.dropAll()
 	return true
