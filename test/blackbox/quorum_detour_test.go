@@ -15,7 +15,7 @@ func (m *member) peer(what, other string) bool {
 	return must(m.Series("/metrics"))(m.t)[fmt.Sprintf("holdfast_peer_%s{peer=%q}", what, other)] == 1
 }
 
-// R81 R82: two nodes lose the link between them, in whatever way, and a third still hears both: clients of either go on with queues
+// R81 R82 R309: two nodes lose the link between them, in whatever way, and a third still hears both: clients of either go on with queues
 // of the other, and with declares, by way of the third.
 func TestQuorumWithoutALinkToTheLeader(t *testing.T) {
 	t.Parallel()
