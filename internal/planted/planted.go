@@ -10,6 +10,7 @@ const (
 	// seglog
 	SyncSkipped   // a frame is told to be stable without a sync
 	TailCutTooFar // the last whole frame counts as torn
+	DamageUnseen  // what a group lost to damage is left out, and nobody is told
 
 	// replica
 	VoteNotWritten     // a vote leaves although it is on no disk
@@ -48,6 +49,8 @@ const (
 	FollowerSkips     // a member leaves out a command that others have packed
 	OrderLost         // publishes that are sent again go out of order
 	ConsumersNotAgain // a consumer is not attached again when the session is resumed
+	WindowLeaks       // publishes of a try that is over are not given back
+	ChunksKept        // chunks of a publish whose time is over stay with the leader, and begin the next one's body
 
 	bugs
 )
@@ -56,6 +59,7 @@ var names = [...]string{
 	None:               "none",
 	SyncSkipped:        "sync skipped",
 	TailCutTooFar:      "tail cut too far",
+	DamageUnseen:       "damage unseen",
 	VoteNotWritten:     "vote not written",
 	VotesForgotten:     "votes forgotten",
 	AnswerBeforeSync:   "answer before sync",
@@ -88,6 +92,8 @@ var names = [...]string{
 	FollowerSkips:      "follower skips",
 	OrderLost:          "order lost",
 	ConsumersNotAgain:  "consumers not again",
+	WindowLeaks:        "window leaks",
+	ChunksKept:         "chunks kept",
 }
 
 // String returns the mistake's name.

@@ -483,7 +483,7 @@ func (q *entry) expire(now int64) {
 	for n < q.flight.len() && now-q.flight.list[q.flight.head+n].since >= wait {
 		n++
 	}
-	if n > q.sent && f.chunksOfBig > 0 {
+	if n > q.sent && f.chunksOfBig > 0 && !planted.Is(planted.ChunksKept) {
 		q.suspend() // some of its chunks are with the leader, which would take them for the next one's
 	}
 	q.tell(n, Unknown)

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"holdfast/internal/bytecodec"
+	"holdfast/internal/planted"
 )
 
 // inflow is what a guest has in flight towards our queues, in one life of the
@@ -27,10 +28,11 @@ func (f *inflow) appendRoom(dst []byte) []byte {
 // dropped gives back what the guest owes for a message of a try that is over: it counts as under way until somebody says that it is
 // not. stray are bytes of chunks that have come without the publish that they belong to.
 func (f *inflow) dropped(stray *int64, kind farKind, c cut) {
-	switch kind {
-	case farChunk:
+	switch {
+	case planted.Is(planted.WindowLeaks):
+	case kind == farChunk:
 		*stray += int64(len(c.Rest))
-	case farPublish:
+	case kind == farPublish:
 		c.Uint()
 		c.Uint()
 		for len(c.Rest) > 0 {

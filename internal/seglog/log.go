@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdfast/internal/clock"
+	"holdfast/internal/planted"
 	"holdfast/internal/vfs"
 )
 
@@ -318,7 +319,7 @@ func (l *Log) Quarantine(g GroupID, reason string) {
 
 // setHit quarantines a group.
 func (l *Log) setHit(g GroupID, reason string) bool {
-	if _, known := l.hits[g]; known {
+	if _, known := l.hits[g]; known || planted.Is(planted.DamageUnseen) {
 		return false
 	}
 	l.hits[g] = Hit{g, reason}

@@ -20,6 +20,10 @@ func (c complaints) Handle(_ context.Context, r slog.Record) error {
 		fmt.Fprintf(&b, ", %s %v", a.Key, a.Value)
 		return true
 	})
+	if c.n.id == c.n.w.o.Frail {
+		c.n.w.trace("node %d: %s%s", c.n.id, r.Message, b.String())
+		return nil
+	}
 	c.n.w.failf("node %d: %s%s", c.n.id, r.Message, b.String())
 	return nil
 }

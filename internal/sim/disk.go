@@ -3,63 +3,78 @@ package sim
 import (
 	"log/slog"
 	"math/rand/v2"
-	"sync"
 	"syscall"
-	"time"
 
-	"holdfast/internal/clock"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
 	"holdfast/internal/vfs"
 )
 
-// disk is a node's segment log. A batch is handed to it when the simulation says so,
-// which waits until it is stable: so a seed always runs the same way, though the log
-// has goroutines of its own. What they ask for, snapshots, the simulation asks for instead.
+// disk is a node's segment log, stepped: a batch is handed to it when the simulation says so, and what it does behind the
+// writing it does then.
 type disk struct {
 	*seglog.Log
 	replica.Reader
-	w   *World
+	n   *node
 	fs  *vfs.Mem
-	ask func([]seglog.GroupID)
+	ask func([]seglog.GroupID) // for snapshots
 
-	line   []*seglog.Batch // not written yet
+	line   []*seglog.Batch // not handed to the log yet
+	inside []*seglog.Batch // handed to it, and not stable: there is no room
+	told   []*seglog.Batch // stable, and nobody was told
 	ledger ledger          // of what was told to be stable
-	full   int             // so many steps nothing can be written
+	full   int             // so many steps it takes nothing
 
-	broken bool          // by a fault: it has to fail
-	fatal  chan struct{} // it has
-	once   sync.Once
-	hits   chan seglog.Hit
+	broken bool // by a fault: it has to fail
+	dead   bool // it has
+	alarm  bool // there is no room
 }
 
-func newDisk(w *World, fs *vfs.Mem, before ledger) *disk {
-	d := &disk{w: w, fs: fs, fatal: make(chan struct{}), hits: make(chan seglog.Hit, 16), ledger: before}
+// newDisk opens the log of a node that starts.
+func newDisk(n *node, fs *vfs.Mem, before ledger) *disk {
+	d := &disk{n: n, fs: fs, ledger: before, ask: func([]seglog.GroupID) {}}
 	if d.ledger == nil {
 		d.ledger = ledger{}
 	}
 	l, err := seglog.Open(fs, "log", seglog.Options{
 		SegmentMin: 64 << 10, SegmentMax: 64 << 10, FrameMax: 16 << 10, CheckpointBytes: 64 << 10,
-		HangLimit: 1000 * time.Hour, // time runs by itself here
-		Clock:     clock.System(), Logger: slog.New(slog.DiscardHandler),
+		Clock: n.clk, Logger: slog.New(slog.DiscardHandler), Stepped: true,
 		Events: seglog.Events{
-			NeedSnapshot: func([]seglog.GroupID) {},
-			Fatal:        func(error) { d.once.Do(func() { close(d.fatal) }) },
-			Hit: func(h seglog.Hit) {
-				select {
-				case d.hits <- h:
-				default:
+			NeedSnapshot: func(ids []seglog.GroupID) { d.ask(ids) },
+			Alarm: func(kind seglog.AlarmKind, on bool, _ string) {
+				if kind == seglog.AlarmSpace {
+					d.alarm = on
 				}
+			},
+			Fatal: func(err error) {
+				if d.dead = true; !d.broken {
+					n.w.failf("node %d: the log has failed, and nothing was broken: %v", n.id, err)
+				}
+			},
+			Hit: func(h seglog.Hit) {
+				if n.id != n.w.o.Frail {
+					n.w.failf("node %d: damage that nobody has done: %+v", n.id, h)
+				}
+				n.w.trace("node %d finds damage: %+v", n.id, h)
+				n.w.check.stats.Hits++
+				n.reg.Hit(h)
 			},
 		},
 	})
 	if err != nil {
-		w.failf("opening the log: %v", err)
+		n.w.failf("node %d: opening the log: %v", n.id, err)
 		return d
 	}
 	d.Log, d.Reader = l, replica.NewReader(l)
-	if q := l.Quarantined(); len(q) > 0 {
-		w.failf("quarantined: %+v", q)
+	for _, h := range l.Quarantined() {
+		if n.id != n.w.o.Frail {
+			n.w.failf("node %d: quarantined: %+v", n.id, h)
+		}
+		n.w.trace("node %d: quarantined: %+v", n.id, h)
+		n.w.check.stats.Hits++
+		if delete(d.ledger, h.Group); h.Group == 0 { // any group of which there is nothing
+			d.ledger = ledger{}
+		}
 	}
 	return d
 }
@@ -67,51 +82,63 @@ func newDisk(w *World, fs *vfs.Mem, before ledger) *disk {
 // Append implements replica.Log.
 func (d *disk) Append(b *seglog.Batch) { d.line = append(d.line, b) }
 
-// sync writes the oldest batch, and tells that it is stable. False: there is none, or nothing can be written.
-func (d *disk) sync() bool {
-	if len(d.line) == 0 || d.full > 0 {
+// hand hands the oldest batch to the log, which may make it stable at once. False: there is none.
+func (d *disk) hand() bool {
+	if len(d.line) == 0 {
 		return false
 	}
-	b := d.write()
-	select {
-	case h := <-d.hits:
-		d.w.failf("damage that nobody has done: %+v", h)
-	default:
-	}
-	if b == nil {
-		return false
-	}
-	d.ledger.note(b.Records)
-	if d.w.rng.IntN(60) == 0 {
-		if qs := d.w.live(); len(qs) > 0 {
-			d.ask([]seglog.GroupID{qs[d.w.rng.IntN(len(qs))].def.ID})
-		}
-	}
-	b.Stable(b)
+	b := d.line[0]
+	d.line = d.line[1:]
+	d.inside = append(d.inside, b)
+	d.Log.Append(&seglog.Batch{Records: b.Records, Sync: true, Stable: func(*seglog.Batch) { d.told = append(d.told, b) }})
 	return true
 }
 
-// write writes the oldest batch; nil: the log has failed.
-func (d *disk) write() *seglog.Batch {
-	b := d.line[0]
-	done := make(chan struct{})
-	d.Log.Append(&seglog.Batch{Records: b.Records, Sync: true, Stable: func(*seglog.Batch) { close(done) }})
-	late := time.NewTimer(time.Minute)
-	defer late.Stop()
-	select {
-	case <-done:
-	case <-late.C:
-		d.w.failf("the log hangs")
-		return nil
-	case <-d.fatal:
-		if !d.broken {
-			d.w.failf("the log has failed, and nothing was broken")
+// write writes the oldest batch, and others as long as there is no room for any. False: nothing was written.
+func (d *disk) write() (did bool) {
+	for {
+		more := d.hand()
+		did = d.Log.StepCommit() || did
+		if did || !more {
+			break
 		}
-		return nil
 	}
-	d.line = d.line[1:]
-	return b
+	for _, b := range d.told {
+		d.inside = without(d.inside, b)
+	}
+	return did
 }
+
+func without[T comparable](list []T, x T) []T {
+	for i := range list {
+		if list[i] == x {
+			return append(list[:i:i], list[i+1:]...)
+		}
+	}
+	return list
+}
+
+// sync writes what waits, and tells what is stable. False: there was nothing to write, or nothing can be written.
+func (d *disk) sync() bool {
+	if d.full > 0 || !d.write() {
+		return false
+	}
+	told := d.told
+	d.told = nil
+	for _, b := range told {
+		d.ledger.note(b.Records)
+		b.Stable(b)
+	}
+	if w := d.n.w; len(told) > 0 && w.rng.IntN(60) == 0 {
+		if qs := w.live(); len(qs) > 0 {
+			d.ask([]seglog.GroupID{qs[w.rng.IntN(len(qs))].def.ID})
+		}
+	}
+	return true
+}
+
+// keep does one thing that is due behind the writing. False: there is none.
+func (d *disk) keep() bool { return d.full == 0 && d.Log.StepKeep() }
 
 // hurt makes every write fail from now on, or every sync.
 func (d *disk) hurt(rng *rand.Rand) {
@@ -123,27 +150,19 @@ func (d *disk) hurt(rng *rand.Rand) {
 	d.fs.Inject(vfs.Fault{Op: op, Forever: true, Err: syscall.EIO})
 }
 
-// failed reports whether the log has failed.
-func (d *disk) failed() bool {
-	select {
-	case <-d.fatal:
-		return true
-	default:
-		return false
-	}
-}
-
 // crash returns the disk as a power cut leaves it, or the end of the process alone: some batches were written, and nobody was told.
 func (d *disk) crash(rng *rand.Rand, power bool) (*vfs.Mem, ledger) {
 	after := d.ledger
-	if d.broken { // the batch that failed, or a part of it, may be there
-		after.doubt(d.line)
-	} else if d.full == 0 {
-		for n := d.w.rng.IntN(len(d.line) + 1); n > 0; n-- {
-			if b := d.write(); b != nil { // it was stable, and nobody was told
-				after.note(b.Records)
-			}
+	if !d.broken && d.full == 0 {
+		for n := d.n.w.rng.IntN(len(d.line) + 1); n > 0; n-- {
+			d.write()
 		}
+		for _, b := range d.told { // it was stable, and nobody was told
+			after.note(b.Records)
+		}
+		after.doubt(d.inside)
+	} else { // the batch that failed, or a part of it, may be there
+		after.doubt(append(d.inside, d.line...))
 	}
 	var fs *vfs.Mem
 	if power {

@@ -6,7 +6,8 @@
 //
 //   - disk.go: a node's log, stepped
 //   - ledger.go: what the log has to hold, and what equal members have to say
-//   - world.go: nodes, links, time
+//   - world.go: nodes, time
+//   - link.go: links between them
 //   - fault.go: what goes wrong
 //   - queues.go: queues and their members, as a catalog would have them
 //   - client.go: what clients do

@@ -15,63 +15,16 @@ func (w *World) finish() {
 	}
 	w.trace("finish")
 	w.calm = true
-	for _, n := range w.nodes {
-		if n.paused > 0 {
-			n.paused = 0
-			n.wakes()
-		}
-		if n.up && n.disk.broken { // or it may break when all is compared
-			n.crash(true)
-		}
-		if n.disk.full = 0; !n.up {
-			n.restart()
-		}
-	}
-	if w.err != nil {
+	if w.allWell(); w.err != nil {
 		return
 	}
-	for _, a := range w.nodes {
-		for _, b := range w.nodes {
-			if w.stuck[pair{a.id, b.id}] > 0 {
-				w.flow(a, b)
-			}
-			if a.id < b.id && w.cut[pair{a.id, b.id}] {
-				w.heal(a, b)
-			}
-		}
-	}
 	w.rest(400)
-	for range 100 {
-		changing := false
-		for _, q := range w.queues {
-			if q.change != nil {
-				changing = true
-				q.goOn(w)
-			}
-		}
-		if !changing {
-			break
-		}
-		w.rest(10)
-	}
-	for _, q := range w.queues {
-		if q.change != nil {
-			for _, n := range w.nodes {
-				if h := n.handles[q]; h != nil && h.Group() != nil {
-					h.Group().AskRaftStatus(func(st replica.RaftStatus) {
-						w.trace("node %d, queue %d: leader %d, %+v", n.id, q.def.ID, h.Leader(), st)
-					})
-				}
-			}
-			w.settle()
-			w.failf("queue %d: the change of member %d does not end (%+v)", q.def.ID, q.change.member.ID, *q.change)
-		}
-	}
+	w.changesEnd()
 	w.heldByNobody()
 	for _, n := range w.nodes {
 		for _, c := range append(append([]*client(nil), n.clients...), n.retired...) {
 			if len(c.under) > 0 {
-				w.failf("node %d: %d publishes have no outcome", n.id, len(c.under))
+				w.failf("node %d: %d publishes to queue %d have no outcome", n.id, len(c.under), c.q.def.ID)
 			}
 		}
 		for _, c := range n.clients {
@@ -88,7 +41,82 @@ func (w *World) finish() {
 	}
 	w.rest(20)
 	w.drain()
+	w.changesEnd() // damage may have been found only now
 	w.compare()
+}
+
+// allWell ends all that is wrong with nodes, disks and links.
+func (w *World) allWell() {
+	for _, n := range w.nodes {
+		if n.paused > 0 {
+			n.paused = 0
+			n.wakes()
+		}
+		if n.up && n.disk.broken { // or it may break when all is compared
+			n.crash(true)
+		}
+		n.disk.full, n.small = 0, 0
+		n.disk.fs.SetCapacity(0)
+		if !n.up {
+			n.restart()
+		}
+	}
+	if w.err != nil {
+		return
+	}
+	for _, a := range w.nodes {
+		for _, b := range w.nodes {
+			if w.stuck[pair{a.id, b.id}] > 0 {
+				w.flow(a, b)
+			}
+			if a.id < b.id && w.cut[pair{a.id, b.id}] {
+				w.heal(a, b)
+			}
+		}
+	}
+	w.notice(true)
+	w.notice(true) // what broke now comes back
+}
+
+// changesEnd waits for the changes of members that are under way.
+func (w *World) changesEnd() {
+	for range 100 {
+		w.mend()
+		changing := w.harmed
+		for _, q := range w.queues {
+			if q.change != nil {
+				changing = true
+				q.goOn(w)
+			}
+		}
+		if !changing {
+			break
+		}
+		w.rest(10)
+	}
+	for _, q := range w.queues {
+		if q.change != nil {
+			w.describe(q)
+			w.failf("queue %d: the change of member %d does not end (%+v)", q.def.ID, q.change.member.ID, *q.change)
+		}
+	}
+}
+
+// describe tells what the members of a queue think.
+func (w *World) describe(q *simQueue) {
+	for _, n := range w.nodes {
+		h := n.handles[q]
+		if h == nil {
+			continue
+		}
+		w.trace("node %d, queue %d: leader %d, member %v", n.id, q.def.ID, h.Leader(), h.Group() != nil)
+		if h.Group() != nil {
+			h.Group().AskRaftStatus(func(st replica.RaftStatus) {
+				w.trace("node %d, queue %d: %+v", n.id, q.def.ID, st)
+			})
+		}
+	}
+	w.settle()
 }
 
 // rest lets time pass, with all that follows.
@@ -118,6 +146,7 @@ func (w *World) heldByNobody() {
 			}
 		}
 		if h == nil {
+			w.describe(q)
 			w.failf("queue %d: nobody leads at the end", q.def.ID)
 			return
 		}
@@ -141,6 +170,9 @@ func (w *World) drain() {
 		for range 4000 {
 			if w.settle(); len(s.held) == 0 {
 				w.rest(2) // what can wait does
+				if len(s.held) == 0 && w.o.Frail != 0 {
+					w.rest(120) // damage may have been found, and another member has to lead
+				}
 			}
 			if len(s.held) == 0 {
 				break
@@ -153,7 +185,6 @@ func (w *World) drain() {
 			s.held = nil
 			c.h.Settle(s.id, ranges, queue.Ack)
 		}
-		w.rest(5)
 		answered := false
 		c.h.Count(func(ready, _ uint64, err error) {
 			answered = true
@@ -161,8 +192,11 @@ func (w *World) drain() {
 				w.failf("queue %d: %d messages are ready at the end (%v)", q.def.ID, ready, err)
 			}
 		})
-		w.rest(5)
+		if w.rest(5); !answered && w.o.Frail != 0 {
+			w.rest(120)
+		}
 		if !answered {
+			w.describe(q)
 			w.failf("queue %d does not answer at the end", q.def.ID)
 		}
 		if st := c.h.Stats(); st.Unacked != 0 {

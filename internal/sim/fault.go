@@ -1,6 +1,13 @@
 package sim
 
-import "time"
+import (
+	"encoding/binary"
+	"path"
+	"slices"
+	"time"
+
+	"holdfast/internal/vfs"
+)
 
 // fault does some harm.
 func (w *World) fault() {
@@ -30,22 +37,25 @@ func (w *World) fault() {
 		w.linkDown(n, m)
 		if long {
 			w.cut[pair{n.id, m.id}], w.cut[pair{m.id, n.id}] = true, true
-		} else if !w.cut[pair{n.id, m.id}] {
+		} else if !w.cut[pair{n.id, m.id}] && w.rng.IntN(2) == 0 {
 			w.linkUp(n, m)
 		}
 	case k < 56:
-		if m == n || !m.up || !n.up || w.cut[pair{n.id, m.id}] {
+		if m == n || !m.up || !n.up || !w.stands(n, m) {
 			return
 		}
 		// Slow, or dead and nobody knows.
 		w.trace("nothing of node %d gets to node %d", n.id, m.id)
 		w.stuck[pair{n.id, m.id}] = 1 + w.rng.IntN(400)
 		w.silent[pair{n.id, m.id}] = w.clk.Mono()
+		if w.rng.IntN(3) == 0 { // so that what waits for room there waits too long
+			w.flies = 20 + w.rng.IntN(60)
+		}
 	case k < 66:
 		w.trace("node %d pauses", n.id)
 		n.paused = 50 + w.rng.IntN(1000)
 		for _, x := range w.nodes {
-			if p := (pair{n.id, x.id}); x != n && n.up && x.up && !w.cut[p] && w.silent[p] == 0 {
+			if p := (pair{n.id, x.id}); x != n && n.up && x.up && w.stands(n, x) && w.silent[p] == 0 {
 				w.silent[p] = w.clk.Mono()
 			}
 		}
@@ -66,15 +76,156 @@ func (w *World) fault() {
 			w.trace("the disk of node %d takes nothing", n.id)
 			n.disk.full = 20 + w.rng.IntN(600)
 		}
-	case k < 91:
+	case k < 90:
+		n.small = 50 + w.rng.IntN(1500)
+		room := w.rng.Int64N(200 << 10)
+		n.disk.fs.SetCapacity(n.disk.fs.Used() + room)
+		w.trace("the disk of node %d has room for %d bytes", n.id, room)
+	case k < 94 && w.o.Frail != 0:
+		if w.rng.IntN(3) == 0 {
+			w.putBack()
+		} else {
+			w.damage()
+		}
+	case k < 95:
 		n.clk.by += time.Duration(w.rng.Int64N(int64(4*time.Hour))) - 2*time.Hour
 		w.trace("the wall clock of node %d is off by %v", n.id, n.clk.by)
 	default:
-		w.trace("time flies")
-		for range 40 + w.rng.IntN(700) {
-			w.tick()
-			w.settle()
+		w.fly(40 + w.rng.IntN(700))
+	}
+}
+
+// damage damages the log of the frail node while it is off: a bit, a whole sector, or a file.
+func (w *World) damage() {
+	n := w.node(w.o.Frail)
+	if !w.mayHarm(n) || n.disk.Log.Stats().Syncs == 0 {
+		return
+	}
+	// What was told to be stable must be known to have been: a mark is written behind it, which otherwise comes a moment later.
+	n.disk.full = 0
+	w.tick()
+	w.tick()
+	for n.disk.Log.StepCommit() {
+	}
+	n.disk.full = 1
+	n.crash(false)
+	fs := n.disk.fs
+	names := fs.Names("log/")
+	name := names[w.rng.IntN(len(names))]
+	what := "lost"
+	switch used := sectors(w, fs, name); {
+	case len(used) == 0:
+		w.trace("the log of node %d is spared", n.id)
+		what = ""
+	case name != newest(w, fs, names) && w.rng.IntN(8) == 0: // nothing tells of the newest segment but what is in it
+		_ = fs.Remove(name)
+		_ = fs.SyncDir("log")
+	default:
+		off := used[w.rng.IntN(len(used))]
+		what = "flipped"
+		_ = fs.Flip(name, off+w.rng.Int64N(vfs.SectorSize), uint(w.rng.IntN(8)))
+		for i := int64(0); w.rng.IntN(2) == 0 && i < vfs.SectorSize; i++ {
+			_ = fs.Flip(name, off+i, uint(w.rng.IntN(8)))
 		}
+	}
+	if what != "" {
+		w.harmed = true
+		w.check.stats.Damages++
+	}
+	w.trace("node %d: of %v, %s is damaged: %s", n.id, names, name, what)
+	n.restart()
+}
+
+// mayHarm reports whether the frail node may lose something: all others are whole, and no members change.
+func (w *World) mayHarm(n *node) bool {
+	for _, q := range w.queues {
+		if q.change != nil {
+			return false
+		}
+	}
+	return n.up && !w.harmed && !n.disk.broken && n.small == 0
+}
+
+// putBack copies the log of the frail node as it is, or, if there is a copy, puts that back. A group cannot know that one of its
+// members has forgotten something before its leader says more than the member has, so all else is well meanwhile.
+func (w *World) putBack() {
+	n := w.node(w.o.Frail)
+	if n.up && n.copied == nil {
+		w.trace("the log of node %d is copied", n.id)
+		n.copied = n.disk.fs.KillClone()
+		return
+	}
+	if !w.mayHarm(n) {
+		return
+	}
+	w.allWell()
+	w.rest(100)
+	if n.crash(false); w.err != nil {
+		return
+	}
+	w.trace("node %d: the copy of its log is put back", n.id)
+	n.disk.fs, n.copied, n.disk.ledger = n.copied, nil, nil
+	n.disk.fs.SetCapacity(0)
+	w.check.stats.PutBack++
+	w.notice(true)
+	w.rest(60) // others lead
+	n.restart()
+	w.harmed = true
+	for i := 0; i < 40 && w.harmed && w.err == nil; i++ {
+		w.rest(10)
+		w.mend()
+		for _, q := range w.queues {
+			q.goOn(w)
+		}
+	}
+	if w.harmed {
+		w.failf("node %d has forgotten something, and is not mended", n.id)
+	}
+}
+
+// newest is the file of the segment that was begun last.
+func newest(w *World, fs *vfs.Mem, names []string) (last string) {
+	var most uint64
+	for _, name := range names {
+		f, err := fs.Open(name)
+		if err != nil {
+			w.failf("%v", err)
+			return ""
+		}
+		var gen [8]byte
+		_, _ = f.ReadAt(gen[:], 8) // of the first frame
+		f.Close()
+		if g := binary.LittleEndian.Uint64(gen[:]); path.Ext(name) == ".seg" && g >= most {
+			most, last = g, name
+		}
+	}
+	return last
+}
+
+// sectors are those of a file that hold something.
+func sectors(w *World, fs *vfs.Mem, name string) (used []int64) {
+	f, err := fs.Open(name)
+	if err != nil {
+		w.failf("%v", err)
+		return nil
+	}
+	defer f.Close()
+	buf := make([]byte, vfs.SectorSize)
+	size, _ := f.Size()
+	for off := int64(0); off < size; off += vfs.SectorSize {
+		if n, _ := f.ReadAt(buf, off); slices.ContainsFunc(buf[:n], func(b byte) bool { return b != 0 }) {
+			used = append(used, off)
+		}
+	}
+	return used
+}
+
+// fly lets much time pass.
+func (w *World) fly(ticks int) {
+	w.trace("time flies")
+	for range ticks {
+		w.tick()
+		w.settle()
 	}
 }
 
@@ -82,7 +233,7 @@ func (w *World) fault() {
 func (w *World) quarrel(n *node) {
 	w.trace("nobody believes in node %d", n.id)
 	for _, m := range w.nodes {
-		if m == n || !m.up || w.cut[pair{n.id, m.id}] {
+		if m == n || !m.up || !w.stands(n, m) {
 			continue
 		}
 		m.rep.PeerDown(n.id)
@@ -107,6 +258,7 @@ func (w *World) recoverSome() {
 			}
 		}
 	}
+	w.notice(false)
 	if w.rng.IntN(80) == 0 {
 		for _, a := range w.nodes {
 			for _, b := range w.nodes {
@@ -134,44 +286,10 @@ func (w *World) recoverSome() {
 			}
 		}
 	}
+	w.mend()
 	for _, q := range w.queues {
 		if q.change != nil && w.rng.IntN(8) == 0 {
 			q.goOn(w)
 		}
-	}
-}
-
-// flow lets what one node sends to another get there again.
-func (w *World) flow(a, b *node) {
-	w.trace("what node %d sends gets to node %d again", a.id, b.id)
-	delete(w.stuck, pair{a.id, b.id})
-	delete(w.silent, pair{a.id, b.id})
-	if b.up && a.up {
-		b.rep.PeerUp(a.id)
-		b.follow(b.health.Trust(w.clk.Mono(), a.id))
-	}
-}
-
-// wakes ends a pause: the others hear of the node again.
-func (n *node) wakes() {
-	for _, x := range n.w.nodes {
-		p := pair{n.id, x.id}
-		if n.w.silent[p] == 0 || n.w.stuck[p] > 0 {
-			continue
-		}
-		delete(n.w.silent, p)
-		if n.up && x.up {
-			x.rep.PeerUp(n.id)
-			x.follow(x.health.Trust(n.w.clk.Mono(), n.id))
-		}
-	}
-}
-
-func (w *World) heal(a, b *node) {
-	w.trace("link %d-%d heals", a.id, b.id)
-	delete(w.cut, pair{a.id, b.id})
-	delete(w.cut, pair{b.id, a.id})
-	if a.up && b.up {
-		w.linkUp(a, b)
 	}
 }

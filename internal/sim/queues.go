@@ -33,9 +33,15 @@ type purge struct {
 type change struct {
 	member replica.Member
 	add    bool
+	repair bool // of a damaged member: another one takes its place
 	joined bool // the catalog knows it, and the group
 	asked  bool // an answer is awaited
 	begun  int  // step
+}
+
+// hasMember reports whether a member of a queue is to be on a node.
+func (q *simQueue) hasMember(n *node) bool {
+	return slices.ContainsFunc(q.members, func(m replica.Member) bool { return m.Node == n.id })
 }
 
 var errDeleted = errors.New("deleted")
@@ -79,8 +85,14 @@ func (w *World) tellAll(fn func(n *node)) {
 	}
 }
 
-// hear takes the oldest news of the catalog. False: there is none.
+// hear takes word of room on a lane, or the oldest news of the catalog. False: there is neither.
 func (n *node) hear() bool {
+	if len(n.room) > 0 {
+		to := n.room[0]
+		n.room = n.room[1:]
+		n.reg.Writable(to)
+		return true
+	}
 	if len(n.news) == 0 {
 		return false
 	}
@@ -141,7 +153,8 @@ func (w *World) remove(place int) {
 // clean frees what the log of a node that starts holds of queues that were deleted.
 func (n *node) clean() {
 	for _, o := range n.reg.Orphans() {
-		if i := slices.IndexFunc(n.w.all, func(q *simQueue) bool { return q.def.ID == o.ID }); i < 0 || !n.w.all[i].deleted {
+		i := slices.IndexFunc(n.w.all, func(q *simQueue) bool { return q.def.ID == o.ID })
+		if i < 0 && o.ID != 0 || i >= 0 && !n.w.all[i].deleted && n.w.all[i].hasMember(n) {
 			n.w.failf("node %d: group %d is nobody's: %s", n.id, o.ID, o.Reason)
 			continue
 		}
@@ -154,27 +167,57 @@ func (n *node) clean() {
 // reshape begins a change of the members of some queue.
 func (w *World) reshape() {
 	q := w.queues[w.rng.IntN(len(w.queues))]
-	if q.home != 0 || q.change != nil {
+	if q.home != 0 || q.change != nil || w.harmed {
 		return
+	}
+	least := 1
+	if w.o.Frail != 0 {
+		least = 3 // or the queue would end with a damaged member
 	}
 	var without []*node
 	for _, n := range w.nodes {
-		if !slices.ContainsFunc(q.members, func(m replica.Member) bool { return m.Node == n.id }) {
+		if !q.hasMember(n) {
 			without = append(without, n)
 		}
 	}
 	c := &change{begun: w.steps}
 	switch {
 	case len(without) > 0 && (len(q.members) < 3 || w.rng.IntN(2) == 0):
-		w.lastMember++
-		c.add, c.member = true, replica.Member{ID: 100 + w.lastMember, Node: without[w.rng.IntN(len(without))].id}
-	case len(q.members) > 1:
+		c.add, c.member = true, w.newMember(without[w.rng.IntN(len(without))].id)
+	case len(q.members) > least:
 		c.member = q.members[w.rng.IntN(len(q.members))]
 	default:
 		return
 	}
 	q.change = c
 	w.trace("queue %d: member %d on node %d: add %v", q.def.ID, c.member.ID, c.member.Node, c.add)
+}
+
+func (w *World) newMember(node uint64) replica.Member {
+	w.lastMember++
+	return replica.Member{ID: 100 + w.lastMember, Node: node}
+}
+
+// mend has damaged members replaced, as each node does with its own.
+func (w *World) mend() {
+	n := w.node(w.o.Frail)
+	if n == nil || !n.up || n.paused > 0 || len(n.news) > 0 {
+		return
+	}
+	damaged := n.reg.Damaged()
+	if w.harmed = w.harmed || len(damaged) > 0; !w.harmed {
+		return
+	}
+	w.harmed = len(damaged) > 0
+	for _, q := range w.queues {
+		switch i := slices.IndexFunc(q.members, func(m replica.Member) bool { return m.Node == n.id }); {
+		case q.change != nil && !(q.change.joined && q.change.member.Node == n.id && slices.Contains(damaged, q.def.ID)):
+			w.harmed = true
+		case i >= 0 && slices.Contains(damaged, q.def.ID):
+			q.change = &change{begun: w.steps, member: q.members[i], repair: true}
+			w.trace("queue %d: the damaged member %d on node %d is replaced", q.def.ID, q.members[i].ID, n.id)
+		}
+	}
 }
 
 // goOn goes on with a change of members: the one who leads is asked, again and again.
@@ -233,10 +276,14 @@ func (q *simQueue) changed(w *World, c *change, err error) {
 		c.joined = true
 		q.members = append(slices.Clone(q.members), c.member)
 	case c.add:
-		q.change = nil
+		if q.change = nil; c.repair {
+			w.check.stats.Repaired++
+		}
 		return
 	default:
-		q.change = nil
+		if q.change = nil; c.repair {
+			q.change = &change{begun: w.steps, add: true, repair: true, member: w.newMember(c.member.Node)}
+		}
 		q.members = slices.DeleteFunc(slices.Clone(q.members), func(m replica.Member) bool { return m.ID == c.member.ID })
 	}
 	members := q.members

@@ -82,6 +82,11 @@ func (s *Stats) add(o Stats) {
 	s.Accepted += o.Accepted
 	s.Unknown += o.Unknown
 	s.Refused += o.Refused
+	s.Full += o.Full
+	s.Damages += o.Damages
+	s.PutBack += o.PutBack
+	s.Hits += o.Hits
+	s.Repaired += o.Repaired
 	s.compared += o.compared
 	s.counted += o.counted
 	s.faults += o.faults

@@ -8,6 +8,7 @@ import (
 
 	"holdfast/internal/clock"
 	"holdfast/internal/cluster"
+	"holdfast/internal/message"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
@@ -26,6 +27,11 @@ type Options struct {
 	KeepEntries int
 	Steps       int // of clients
 	Faults      int
+	Lanes       [lanes]int                       // bytes that are on their way on each lane at most; 0: any number
+	Window      int64                            // bytes of publishes that one node may have on their way to another; 0: as ever
+	Rest        bool                             // groups without anything to do rest
+	Frail       uint64                           // a node whose log is damaged now and then; 0: none
+	Big         bool                             // every other message is in chunks
 	Relayed     bool                             // a node counts as alive that somebody else hears
 	Reshapes    bool                             // members change
 	Deletes     bool                             // queues are deleted, and others declared
@@ -36,25 +42,24 @@ type Options struct {
 
 // World is a cluster, its clients, and what happens to them.
 type World struct {
-	o          Options
-	rng        *rand.Rand
-	clk        *clock.Manual
-	nodes      []*node
-	links      map[route]*line
+	o     Options
+	rng   *rand.Rand
+	clk   *clock.Manual
+	nodes []*node
+	links
 	queues     []*simQueue // that there are
 	all        []*simQueue // those that were, too
 	lastQueue  seglog.GroupID
 	lastMember uint64
 	states     map[at]uint64
 	scratch    []byte
+	builder    message.Builder
 	check      checker
 	steps      int
 	err        error
 	calm       bool // no more faults
-
-	cut    map[pair]bool // links that do not come back by themselves
-	stuck  map[pair]int  // what is sent this way stays on its way: so many steps; then the link breaks, or it goes on
-	silent map[pair]int64
+	flies      int  // steps until much time passes
+	harmed     bool // members of the frail node are damaged, or may be
 }
 
 // node is one node of the cluster; its id is its place, from 1 on.
@@ -72,6 +77,9 @@ type node struct {
 	clients []*client
 	retired []*client
 	news    []func()  // of the catalog, not heard yet
+	room    []uint64  // nodes to which a lane has room again, not heard yet
+	small   int       // so many steps its disk has no room
+	copied  *vfs.Mem  // its disk as it was once
 	asking  []*change // that its members were asked for
 	up      bool
 	paused  int // steps it does nothing
@@ -86,32 +94,11 @@ type skewed struct {
 // Now implements clock.Clock.
 func (c *skewed) Now() time.Time { return c.Clock.Now().Add(c.by) }
 
-// route is one lane between two nodes: replica's three, then the queues' two.
-type route struct {
-	from, to uint64
-	lane     int
-}
-
-const (
-	lanes    = 5
-	laneFar  = 3
-	laneBulk = 4
-)
-
-// line is messages on their way.
-type line struct {
-	messages [][]byte
-}
-
-// pair is the link between two nodes, in one direction.
-type pair struct{ from, to uint64 }
-
 // New makes a cluster that is at rest.
 func New(o Options) *World {
 	w := &World{
-		o: o, rng: rand.New(rand.NewPCG(o.Seed, 99)), links: map[route]*line{}, lastQueue: 9, states: map[at]uint64{},
-		cut: map[pair]bool{}, stuck: map[pair]int{}, silent: map[pair]int64{},
-	}
+		o: o, rng: rand.New(rand.NewPCG(o.Seed, 99)), links: newLinks(), lastQueue: 9, states: map[at]uint64{}}
+	w.bound = o.Lanes
 	w.clk = clock.NewManual(time.Unix(1_700_000_000, 0))
 	w.check.init(w)
 	for i := range o.Nodes {
@@ -149,19 +136,19 @@ func (w *World) about(r *record, format string, args ...any) {
 func (n *node) start(fs *vfs.Mem, before ledger) {
 	w := n.w
 	n.starts++
-	n.disk = newDisk(w, fs, before)
+	n.disk = newDisk(n, fs, before)
 	if w.err != nil {
 		return
 	}
 	quiet := slog.New(complaints{n})
 	n.rep = replica.Open(replica.Options{
 		Log: n.disk, Reader: n.disk, Transport: n, NodeID: n.id, Shards: 2, Clock: n.clk, Logger: quiet,
-		SnapshotEntries: 200, SnapshotBytes: 32 << 10, KeepTail: w.o.KeepTail, KeepEntries: w.o.KeepEntries,
+		SnapshotEntries: 200, SnapshotBytes: 32 << 10, KeepTail: w.o.KeepTail, KeepEntries: w.o.KeepEntries, Rest: w.o.Rest,
 	})
 	log := n.disk.Log
 	n.reg = queuehost.New(queuehost.Options{
 		Log: log, Node: n.rep, Clock: n.clk, Logger: quiet, Link: farLink{n}, Incarnation: n.starts, Stepped: true,
-		TailCache: 16 << 10, NewReader: func() *queuehost.Reader { return queuehost.NewReader(log.NewReader()) },
+		TailCache: 16 << 10, PeerCredit: w.o.Window, NewReader: func() *queuehost.Reader { return queuehost.NewReader(log.NewReader()) },
 		Applied: n.applied, Deleted: func(id seglog.GroupID) bool { return w.isDeleted(id) },
 	})
 	n.reader = queuehost.NewReader(log.NewReader())
@@ -170,7 +157,7 @@ func (n *node) start(fs *vfs.Mem, before ledger) {
 		w.failf("node %d: %v", n.id, err)
 		return
 	}
-	n.handles, n.news, n.asking = map[*simQueue]*queuehost.Handle{}, nil, nil
+	n.handles, n.news, n.asking, n.room = map[*simQueue]*queuehost.Handle{}, nil, nil, nil
 	for _, q := range w.queues {
 		n.open(q)
 	}
@@ -223,33 +210,6 @@ func (n *node) follow(changes []cluster.Change) {
 	}
 }
 
-func (w *World) linkUp(a, b *node) {
-	for _, x := range [][2]*node{{a, b}, {b, a}} {
-		x[0].rep.PeerUp(x[1].id)
-		x[0].reg.LinkUp(x[1].id, x[1].starts)
-		x[0].follow(x[0].health.Up(w.clk.Mono(), x[1].id, x[1].starts))
-	}
-}
-
-// linkDown breaks the link between two nodes: what is on it is lost.
-func (w *World) linkDown(a, b *node) {
-	for _, x := range [][2]*node{{a, b}, {b, a}} {
-		for lane := range lanes {
-			delete(w.links, route{x[0].id, x[1].id, lane})
-		}
-		delete(w.stuck, pair{x[0].id, x[1].id})
-		delete(w.silent, pair{x[0].id, x[1].id})
-		if x[0].up {
-			x[0].rep.PeerDown(x[1].id)
-			x[0].reg.LinkDown(x[1].id, errBroken)
-			x[0].follow(x[0].health.Down(w.clk.Mono(), x[1].id, errBroken, false))
-		}
-	}
-	w.check.linkDown(a, b)
-}
-
-var errBroken = fmt.Errorf("broken")
-
 // crash ends a node's process. Without power the disk keeps only what was synced.
 func (n *node) crash(power bool) {
 	w := n.w
@@ -274,63 +234,6 @@ func (n *node) restart() {
 	n.start(n.disk.fs, n.disk.ledger)
 }
 
-// Send implements replica.Transport.
-func (n *node) Send(to uint64, lane replica.Lane, add func([]byte) []byte) bool {
-	return n.send(to, int(lane), add)
-}
-
-// farLink is the queues' link.
-type farLink struct{ n *node }
-
-func (l farLink) Self() uint64 { return l.n.id }
-
-func (l farLink) Send(to uint64, bulk bool, add func([]byte) []byte) bool {
-	lane := laneFar
-	if bulk {
-		lane = laneBulk
-	}
-	return l.n.send(to, lane, add)
-}
-
-func (n *node) send(to uint64, lane int, add func([]byte) []byte) bool {
-	w := n.w
-	m := w.node(to)
-	if m == nil || !m.up || !n.up || w.cut[pair{n.id, to}] {
-		return false
-	}
-	r := route{n.id, to, lane}
-	l := w.links[r]
-	if l == nil {
-		l = &line{}
-		w.links[r] = l
-	}
-	l.messages = append(l.messages, add(nil))
-	return true
-}
-
-func (w *World) node(id uint64) *node {
-	if id == 0 || id > uint64(len(w.nodes)) {
-		return nil
-	}
-	return w.nodes[id-1]
-}
-
-// deliver hands over the next message of a lane. False: there is none.
-func (w *World) deliver(r route) bool {
-	l, to := w.links[r], w.node(r.to)
-	if l == nil || len(l.messages) == 0 || !to.up || to.paused > 0 || w.stuck[pair{r.from, r.to}] > 0 {
-		return false
-	}
-	msg := l.messages[0]
-	l.messages = l.messages[1:]
-	if r.lane >= laneFar {
-		to.reg.Receive(r.from, msg)
-	} else {
-		to.rep.Receive(r.from, msg)
-	}
-	return true
-}
-
 // work lets a node work once. False: it had nothing to do.
 func (n *node) work() (did bool) {
 	if !n.up || n.paused > 0 {
@@ -345,7 +248,7 @@ func (n *node) work() (did bool) {
 // sync writes what waits for the disk. A node whose log has failed ends.
 func (n *node) sync() bool {
 	did := n.disk.sync()
-	if n.up && n.disk.failed() {
+	if n.up && n.disk.dead {
 		n.w.trace("node %d: its disk has failed", n.id)
 		n.crash(n.w.rng.IntN(2) == 0)
 		return true
@@ -369,7 +272,7 @@ func (w *World) settle() {
 				did = true
 			}
 			did = n.work() || did
-			for n.up && (n.sync() || n.rep.ReadStep()) {
+			for n.up && (n.sync() || n.rep.ReadStep() || n.disk.keep()) {
 				did = true
 			}
 			for _, m := range w.nodes {
@@ -395,7 +298,7 @@ func (w *World) tick() {
 		if !n.up || n.paused > 0 {
 			continue
 		}
-		if ms/100 != (ms-50)/100 {
+		if every := int64(beatEvery / time.Millisecond); ms/every != (ms-50)/every {
 			n.rep.TickRaft()
 			n.beat(now)
 		}
@@ -426,11 +329,6 @@ func (n *node) beat(now int64) {
 	n.follow(n.health.Tick(now))
 }
 
-// hears reports whether beats of a node get to another one.
-func (w *World) hears(n, from *node) bool {
-	return !w.cut[pair{from.id, n.id}] && w.stuck[pair{from.id, n.id}] == 0 && from.paused == 0
-}
-
 // Run runs the seed to its end and says what was wrong, or nil.
 func (w *World) Run() error {
 	defer w.stop()
@@ -446,6 +344,11 @@ func (w *World) Run() error {
 		w.act()
 		if w.steps%faultEvery == 0 && w.o.Faults > 0 {
 			w.fault()
+		}
+		if w.flies > 0 {
+			if w.flies--; w.flies == 0 {
+				w.fly(300 + w.rng.IntN(100))
+			}
 		}
 		w.recoverSome()
 		for range 1 + w.rng.IntN(12) {
@@ -471,14 +374,20 @@ func (w *World) step() {
 	if n.disk.full > 0 {
 		n.disk.full--
 	}
+	if n.small > 0 {
+		if n.small--; n.small == 0 {
+			w.trace("the disk of node %d has room again", n.id)
+			n.disk.fs.SetCapacity(0)
+		}
+	}
 	switch k := w.rng.IntN(100); {
 	case k < 38:
 		n.work()
 	case k < 40:
 		n.hear()
 	case k < 60:
-		if !n.sync() && n.up {
-			n.rep.ReadStep()
+		if !n.sync() && n.up && !n.rep.ReadStep() {
+			n.disk.keep()
 		}
 	case k < 97:
 		from := w.nodes[w.rng.IntN(len(w.nodes))]
@@ -505,6 +414,20 @@ func OptionsOf(seed uint64, steps int) Options {
 	}
 	if seed%3 == 0 {
 		o.Classic = 1
+	}
+	switch seed / 64 % 4 { // links of the sizes that they have are never full here
+	case 1:
+		o.Lanes = [lanes]int{64 << 10, 64 << 10, 64 << 10, 64 << 10, 64 << 10}
+	case 2:
+		o.Lanes = [lanes]int{8 << 10, 8 << 10, 8 << 10, 8 << 10, 2 << 10}
+		o.Window = 4 << 10
+	case 3:
+		o.Lanes = [lanes]int{4 << 10, 1 << 10, 1 << 10, 1 << 10, 500}
+		o.Big = true
+	}
+	o.Rest = seed/1024%4 > 0
+	if o.Classic == 0 && seed/256%2 == 0 {
+		o.Frail = 1 + seed/512%3
 	}
 	switch seed % 4 {
 	case 1:
