@@ -160,6 +160,7 @@ var families = []family{
 	}),
 	gauge("holdfast_cluster_commands_waiting", "Commands of this node for the catalog of the cluster that were not answered yet", func(v *Values) float64 { return float64(v.Cluster.Waiting) }),
 	byPeer("holdfast_peer_up", "1 if the link to the node is up, else 0", prometheus.GaugeValue, func(p *Peer) float64 { return truth(p.Up) }),
+	byPeer("holdfast_peer_detour", "1 if there is no link to the node, and another one leads messages on, else 0", prometheus.GaugeValue, func(p *Peer) float64 { return truth(p.Detour) }),
 	byPeer("holdfast_peer_reconnects_total", "How often the link came up again", prometheus.CounterValue, func(p *Peer) float64 { return float64(p.Reconnects) }),
 	byPeer("holdfast_peer_suspicions_total", "How often the node missed four heartbeats in a row", prometheus.CounterValue, func(p *Peer) float64 { return float64(p.Suspicions) }),
 	byPeer("holdfast_peer_round_trip_seconds", "Time between the last heartbeat that was answered and its answer; 0 if none was", prometheus.GaugeValue, func(p *Peer) float64 { return p.RoundTrip.Seconds() }),

@@ -29,7 +29,7 @@ func sampleValues() Values {
 		{Name: "n2", Up: true, Reconnects: 2, Suspicions: 1, RoundTrip: 250 * time.Microsecond, Lanes: []PeerLane{
 			{Name: "control", SentMessages: 7}, {Name: "data", SentMessages: 3, SentBytes: 4000, ReceivedMessages: 2, ReceivedBytes: 300, Refused: 5, WaitingBytes: 11},
 		}},
-		{Name: "n3", Lanes: []PeerLane{{Name: "data"}}},
+		{Name: "n3", Detour: true, Lanes: []PeerLane{{Name: "data"}}},
 	}
 	v.Log = Log{Segments: map[string]uint64{"open": 1, "ready": 2}, Times: LogTimes{Sync: sync.Read(), Hold: sync.Read()}}
 	v.Shards = Shards{Shards: 2, RoundSeconds: sync.Read(), StableSeconds: sync.Read()}
@@ -62,6 +62,8 @@ func TestAggregatedPage(t *testing.T) {
 		"holdfast_queue_oldest_unacked_seconds 1.5\n",
 		`holdfast_peer_up{peer="n2"} 1` + "\n",
 		`holdfast_peer_up{peer="n3"} 0` + "\n",
+		`holdfast_peer_detour{peer="n2"} 0` + "\n",
+		`holdfast_peer_detour{peer="n3"} 1` + "\n",
 		`holdfast_peer_reconnects_total{peer="n2"} 2` + "\n",
 		`holdfast_peer_suspicions_total{peer="n2"} 1` + "\n",
 		`holdfast_peer_round_trip_seconds{peer="n2"} 0.00025` + "\n",

@@ -120,6 +120,7 @@ type Cluster struct {
 type Peer struct {
 	Name       string // one of a kind on the page
 	Up         bool
+	Detour     bool   // there is no link, and another node leads messages on
 	Reconnects uint64 // links that came up after the first
 	Suspicions uint64
 	RoundTrip  time.Duration // of the last heartbeat and its echo; 0: none came back yet

@@ -15,6 +15,7 @@ import (
 
 	"holdfast/internal/catalog"
 	"holdfast/internal/cluster"
+	"holdfast/internal/detour"
 	"holdfast/internal/peer"
 	"holdfast/internal/replica"
 )
@@ -26,7 +27,8 @@ type mesh struct {
 	self    uint64
 	name    string
 	links   *peer.TCP
-	open    chan struct{} // closed when there are links
+	ways    *detour.Detours // the links, and detours where there is none: what the rooms send on
+	open    chan struct{}   // closed when there are links
 	driver  *cluster.Driver
 	state   cluster.State
 	forward *forwarder
@@ -85,7 +87,11 @@ const (
 	toForwarder
 	toQueues
 	toMembers
+	toDetour // never comes as far as here
 )
+
+// maxMessage is the longest message of a room in bytes.
+const maxMessage = 4 << 20
 
 // errAlone says why a folder cannot be taken into a cluster.
 var errAlone = errors.New("this data folder belongs to a node that was always alone; start it without cluster.address, or give the cluster an empty folder (ctl stop_app and ctl reset empty it)")
@@ -141,15 +147,20 @@ func (n *Node) joinMesh(ctx context.Context, by lookup) error {
 		Options: cluster.Options{Self: self, List: list, Found: found, State: m.state, NewID: newClusterID, Rand: lot},
 		Call:    m.call, Save: m.save, Admit: m.admit, Resolve: resolve, Waits: n.waits, Clock: n.clock, Logger: log,
 	})
+	m.ways = detour.New(detour.Options{
+		Self: peer.NodeID(m.self), Incarnation: id.Starts, Info: []byte(n.version), Handler: m, Tag: toDetour, MaxMessage: maxMessage,
+		Logger: n.log.With("room", "peer"), Called: m.called,
+	})
 	o := peer.Options{
 		Node: peer.NodeID(m.self), Incarnation: id.Starts, Cluster: peer.ClusterID(m.state.Cluster()), Name: self.Name, Addr: self.Addr,
-		Info: []byte(n.version), Handler: m, Listener: l, Secret: []byte(s.Cluster.Secret), Clock: n.clock, Logger: n.log.With("room", "peer"),
+		Info: []byte(n.version), Handler: m.ways.Handler(), Beat: m.ways.Heard, MaxMessage: maxMessage + detour.Overhead, Listener: l, Secret: []byte(s.Cluster.Secret), Clock: n.clock, Logger: n.log.With("room", "peer"),
 		Called: m.called,
 	}
 	if s.Cluster.TLS {
 		o.TLS = s.TLS.Load
 	}
 	m.links = peer.Open(o)
+	m.ways.Use(m.links)
 	close(m.open)
 	n.mesh = m
 	if m.state.Founding == nil {
@@ -232,7 +243,7 @@ func (m *mesh) send(to uint64, control bool, add func([]byte) []byte) bool {
 	if control {
 		lane = peer.Control
 	}
-	return m.links.Send(peer.NodeID(to), lane, func(b []byte) []byte { return add(append(b, toForwarder)) })
+	return m.ways.Send(peer.NodeID(to), lane, func(b []byte) []byte { return add(append(b, toForwarder)) })
 }
 
 // raftTransport is the way of replicated groups to other nodes.
@@ -247,7 +258,7 @@ func (t raftTransport) Send(to uint64, lane replica.Lane, add func([]byte) []byt
 	case replica.LaneBulk:
 		on = peer.Bulk
 	}
-	return t.m.links.Send(peer.NodeID(to), on, func(b []byte) []byte { return add(append(b, toReplica)) })
+	return t.m.ways.Send(peer.NodeID(to), on, func(b []byte) []byte { return add(append(b, toReplica)) })
 }
 
 // queueLink is the way of queues to other nodes.
@@ -262,7 +273,7 @@ func (l queueLink) Send(to uint64, bulk bool, add func([]byte) []byte) bool {
 	if bulk {
 		lane = peer.Data
 	}
-	return l.m.links.Send(peer.NodeID(to), lane, func(b []byte) []byte { return add(append(b, toQueues)) })
+	return l.m.ways.Send(peer.NodeID(to), lane, func(b []byte) []byte { return add(append(b, toQueues)) })
 }
 
 // Message implements peer.Handler.
@@ -489,7 +500,7 @@ func (m *mesh) leave(clean bool) {
 	close(m.ending)
 	m.end()
 	m.forward.close()
-	m.links.Close()
+	m.ways.Close()
 	m.ended.Wait()
 }
 

@@ -95,7 +95,7 @@ func (n *Node) peerValues() []metrics.Peer {
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		s := all[id]
 		p := metrics.Peer{
-			Name: n.mesh.nameOf(uint64(id)), Up: s.Up, Reconnects: max(s.Links, 1) - 1, Suspicions: s.Suspicions, RoundTrip: s.RoundTrip,
+			Name: n.mesh.nameOf(uint64(id)), Up: s.Up, Detour: n.mesh.ways.Via(id) != 0, Reconnects: max(s.Links, 1) - 1, Suspicions: s.Suspicions, RoundTrip: s.RoundTrip,
 		}
 		if names[p.Name] {
 			p.Name = fmt.Sprintf("%s-%016x", p.Name, uint64(id))

@@ -55,7 +55,7 @@ func (n *Node) openMembers(propose func(cmd []byte, done func(any, error))) {
 	if m := n.mesh; m != nil {
 		o.Catalog = func() members.Group { return n.commands.Group() }
 		o.Send = func(to uint64, add func([]byte) []byte) bool {
-			return m.links.Send(peer.NodeID(to), peer.Control, func(b []byte) []byte { return add(append(b, toMembers)) })
+			return m.ways.Send(peer.NodeID(to), peer.Control, func(b []byte) []byte { return add(append(b, toMembers)) })
 		}
 	}
 	n.members = members.New(o)

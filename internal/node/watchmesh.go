@@ -35,6 +35,7 @@ func (m *mesh) watch() {
 			m.follow(m.detector.Tick(m.n.clock.Mono()))
 			m.forward.tick()
 			m.touch.tick()
+			m.ways.Tick()
 			m.belong.tick(m.n.clock.Mono())
 			if ticks++; ticks%dutiesEvery == 0 {
 				m.duties()
@@ -104,7 +105,7 @@ func (m *mesh) retarget() {
 		m.n.queues.Removed(id)
 	}
 	m.touch.votersAre(m.voters())
-	m.links.SetPeers(targets)
+	m.ways.SetPeers(targets)
 }
 
 // follow carries out what follows from news about nodes.

@@ -119,6 +119,9 @@ type Links interface {
 	Send(to NodeID, lane Lane, append func(dst []byte) []byte) bool
 	// Room is how many bytes of the lane's budget are left, 0 if the link is not up.
 	Room(to NodeID, lane Lane) int
+	// Break ends the link to a node, if there is one, for a reason of the caller's: Down follows, and the link is tried again as
+	// any other that broke. A Handler may call it.
+	Break(n NodeID, why error)
 	// Probe asks who is at an address, whatever cluster it belongs to. ErrSelf and
 	// ErrSameNode come with the Hello.
 	Probe(ctx context.Context, addr string) (Hello, error)

@@ -137,6 +137,13 @@ func (d *netNode) Room(to NodeID, l Lane) int {
 	return 0
 }
 
+// Break is Links.Break.
+func (d *netNode) Break(n NodeID, why error) {
+	if w, at := d.wireTo(n); w != nil {
+		d.net.fall(w, at, why)
+	}
+}
+
 // step is one step of the node's pulse.
 func (d *netNode) step() {
 	now := d.o.Clock.Mono()

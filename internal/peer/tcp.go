@@ -225,6 +225,15 @@ func (t *TCP) Room(to NodeID, l Lane) int {
 	return 0
 }
 
+// Break is Links.Break.
+func (t *TCP) Break(n NodeID, why error) {
+	if g := (*t.byID.Load())[n]; g != nil {
+		if k := g.up.Load(); k != nil {
+			k.fail(why)
+		}
+	}
+}
+
 // Close is Links.Close.
 func (t *TCP) Close() {
 	t.mu.Lock()

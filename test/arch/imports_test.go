@@ -13,7 +13,7 @@ var levels = [][]string{
 	// devcluster is at the bottom because it knows processes and ports, and nothing of the nodes that it runs.
 	// bytecodec is at the bottom because the formats of pure machines, of agreement and of the links are all made of it.
 	{"wire", "bytecodec", "amqperr", "vfs", "peer", "clock", "metrics", "config", "invariant", "planted", "devcluster"},
-	{"message", "routing", "seglog", "spill"},
+	{"message", "routing", "seglog", "spill", "detour"},
 	{"queue", "catalog", "replica"},
 	{"queuehost", "cluster", "auth"},
 	{"broker"},

@@ -63,7 +63,7 @@ func TestQuorumCatchUpWithALargeBacklog(t *testing.T) {
 		t.Errorf("it votes with half of the queue: %+v", s)
 	}
 	half := w.node[3].bulk("n1")
-	w.Net.Between("n1", "n4", rig.Way{Cut: true})
+	w.Isolate(w.Nodes[3], rig.Way{Cut: true})
 	d.flows(200)
 	if s := w.node[0].seatOf(q, "n4"); s.Membership == "voter" {
 		t.Errorf("it votes with half of the queue: %+v", s)

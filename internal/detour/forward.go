@@ -1,0 +1,80 @@
+package detour
+
+import (
+	"slices"
+
+	"holdfast/internal/peer"
+)
+
+// passing are messages of one lane of a detour that this node is in the middle of, and that wait for room on the lane to
+// the next node.
+type passing struct {
+	from, to peer.NodeID
+	lane     peer.Lane
+	list     [][]byte
+	bytes    int
+}
+
+// pass leads on what came from one end of a detour, msg being all of it with the tag. Both ends know that this node
+// hears the other; if that is over, or an end does not keep to the window, the detour is.
+func (d *Detours) pass(sender peer.NodeID, lane peer.Lane, f *frame, msg []byte) {
+	if f.from != sender || f.to == sender {
+		return
+	}
+	if !d.leadOn(lane, f, msg) && f.kind != kindEnd {
+		d.tell(f.from, &frame{kind: kindEnd, from: f.to, to: f.from, id: f.id})
+		d.tell(f.to, &frame{kind: kindEnd, from: f.from, to: f.to, id: f.id})
+	}
+}
+
+func (d *Detours) leadOn(lane peer.Lane, f *frame, msg []byte) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := d.nodes[f.to]; n == nil || !n.direct {
+		d.forget(f.from, f.to)
+		return false
+	}
+	at := slices.IndexFunc(d.passing, func(p *passing) bool { return p.from == f.from && p.to == f.to && p.lane == lane })
+	if at < 0 {
+		if !d.links.Send(f.to, lane, func(b []byte) []byte { return append(b, msg...) }) {
+			d.passing = append(d.passing, &passing{from: f.from, to: f.to, lane: lane, list: [][]byte{msg}, bytes: len(msg)})
+		}
+		return true
+	}
+	p := d.passing[at]
+	p.list, p.bytes = append(p.list, msg), p.bytes+len(msg)
+	if p.bytes > window+d.o.MaxMessage+head {
+		d.forget(f.from, f.to)
+		return false
+	}
+	return true
+}
+
+// passOn leads on what waited for a lane. What comes meanwhile waits behind it.
+func (d *Detours) passOn(to peer.NodeID, lane peer.Lane) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.passing {
+		if p.to != to || p.lane != lane {
+			continue
+		}
+		for len(p.list) > 0 && d.links.Send(to, lane, func(b []byte) []byte { return append(b, p.list[0]...) }) {
+			p.bytes -= len(p.list[0])
+			p.list[0] = nil
+			p.list = p.list[1:]
+		}
+	}
+	d.passing = slices.DeleteFunc(d.passing, func(p *passing) bool { return len(p.list) == 0 })
+}
+
+// forget drops what waits between two nodes. d.mu is held.
+func (d *Detours) forget(a, b peer.NodeID) {
+	d.passing = slices.DeleteFunc(d.passing, func(p *passing) bool {
+		return p.from == a && p.to == b || p.from == b && p.to == a
+	})
+}
+
+// forgetAll drops what waits for a node or came from it. d.mu is held.
+func (d *Detours) forgetAll(n peer.NodeID) {
+	d.passing = slices.DeleteFunc(d.passing, func(p *passing) bool { return p.from == n || p.to == n })
+}

@@ -1,0 +1,233 @@
+package detour
+
+import (
+	"errors"
+	"fmt"
+
+	"holdfast/internal/peer"
+)
+
+// errSilent is why a link is given up for a detour.
+var errSilent = errors.New("it is not heard on this link, but by another node")
+
+// ears are the peer.Handler of a node's links.
+type ears struct{ d *Detours }
+
+// Handler returns what hears the links, for peer.Options.Handler.
+func (d *Detours) Handler() peer.Handler { return ears{d} }
+
+// Message is peer.Handler.Message.
+func (e ears) Message(from peer.NodeID, lane peer.Lane, msg []byte) {
+	d := e.d
+	if len(msg) == 0 || msg[0] != d.o.Tag {
+		d.o.Handler.Message(from, lane, msg)
+		return
+	}
+	f, err := parse(msg[1:])
+	switch {
+	case err != nil || f.from == d.o.Self:
+	case f.to != d.o.Self:
+		d.pass(from, lane, &f, msg)
+	case f.from != from:
+		d.hear(from, lane, &f)
+	}
+}
+
+// Up is peer.Handler.Up: a link ends the detour.
+func (e ears) Up(id peer.NodeID, incarnation uint64, info []byte) {
+	d := e.d
+	d.mu.Lock()
+	n := d.of(id)
+	r := n.route
+	n.direct, n.away, n.fresh = true, 0, patience
+	d.mu.Unlock()
+	if r != nil {
+		d.finish(r, ErrOver, true)
+	}
+	n.gate.Lock()
+	defer n.gate.Unlock()
+	d.o.Handler.Up(id, incarnation, info)
+}
+
+// Down is peer.Handler.Down. All detours by way of the node end.
+func (e ears) Down(id peer.NodeID, why error) {
+	d := e.d
+	d.mu.Lock()
+	n := d.of(id)
+	n.direct, n.hears, n.away = false, nil, 0
+	d.forgetAll(id)
+	d.mu.Unlock()
+	d.leave(id)
+	n.gate.Lock()
+	d.o.Handler.Down(id, why)
+	n.gate.Unlock()
+	d.mu.Lock()
+	r := n.route
+	answer := r != nil && r.stage == asked
+	d.mu.Unlock()
+	if answer {
+		d.accept(r)
+	}
+}
+
+// Writable is peer.Handler.Writable.
+func (e ears) Writable(id peer.NodeID, lane peer.Lane) {
+	d := e.d
+	d.passOn(id, lane)
+	d.o.Handler.Writable(id, lane)
+	if m := d.serve.Load(); m != nil {
+		for _, r := range sorted(*m) {
+			if r.via == id && r.wasFull(lane) {
+				d.writable(r, lane)
+			}
+		}
+	}
+}
+
+// Beat is peer.Handler.Beat.
+func (e ears) Beat(from peer.NodeID, payload []byte) {
+	d := e.d
+	list := parseHeard(payload)
+	d.mu.Lock()
+	n := d.of(from)
+	n.hears, n.beat = list, 0
+	d.mu.Unlock()
+	d.leave(0)
+	d.o.Handler.Beat(from, payload)
+}
+
+// Suspect is peer.Handler.Suspect. Who can be reached by a detour is not suspect.
+func (e ears) Suspect(id peer.NodeID) {
+	d := e.d
+	d.mu.Lock()
+	n := d.of(id)
+	n.quiet, n.away = true, 0
+	d.mu.Unlock()
+	d.leave(id)
+	d.suspect(n)
+}
+
+// Trust is peer.Handler.Trust.
+func (e ears) Trust(id peer.NodeID) {
+	n := e.d.get(id)
+	e.d.mu.Lock()
+	n.quiet = false
+	e.d.mu.Unlock()
+	e.d.trust(n)
+}
+
+// Call is peer.Handler.Call.
+func (e ears) Call(from peer.Hello, msg []byte) []byte { return e.d.o.Handler.Call(from, msg) }
+
+// suspect tells the rooms that a node is not heard, unless it is.
+func (d *Detours) suspect(n *node) {
+	n.gate.Lock()
+	defer n.gate.Unlock()
+	d.mu.Lock()
+	is := n.quiet && n.fear == 0 && (n.route == nil || n.route.stage != live)
+	d.mu.Unlock()
+	if is && !n.suspected {
+		n.suspected = true
+		d.o.Handler.Suspect(n.id)
+	}
+}
+
+func (d *Detours) trust(n *node) {
+	n.gate.Lock()
+	defer n.gate.Unlock()
+	d.trusted(n)
+}
+
+// trusted tells the rooms that a node is heard. Its gate is held.
+func (d *Detours) trusted(n *node) {
+	if n.suspected {
+		n.suspected = false
+		d.o.Handler.Trust(n.id)
+	}
+}
+
+// hear takes a frame that somebody led here.
+func (d *Detours) hear(via peer.NodeID, lane peer.Lane, f *frame) {
+	n := d.get(f.from)
+	if f.kind == kindOpen {
+		d.asked(n, via, f)
+		return
+	}
+	d.mu.Lock()
+	r := n.route
+	if r != nil && (r.id != f.id || r.via != via) {
+		r = nil
+	}
+	d.mu.Unlock()
+	if r == nil {
+		if f.kind != kindEnd && f.kind != kindAck {
+			d.tell(via, &frame{kind: kindEnd, from: d.o.Self, to: f.from, id: f.id})
+		}
+		return
+	}
+	switch f.kind {
+	case kindAccept:
+		d.mu.Lock()
+		is := r.ours && r.stage == opening && !n.direct
+		if is {
+			r.incarnation, r.info = f.incarnation, f.info
+		}
+		d.mu.Unlock()
+		if is {
+			d.begin(r)
+			d.tell(via, &frame{kind: kindReady, from: d.o.Self, to: n.id, id: r.id})
+		}
+	case kindReady:
+		d.ready(r)
+	case kindData:
+		d.ready(r) // it is, whether or not its word for it has come
+		d.take(r, lane, f)
+	case kindAck:
+		for _, l := range r.acknowledged(f.taken) {
+			d.writable(r, l)
+		}
+	case kindEnd:
+		d.finish(r, errLost, false)
+	}
+}
+
+// ready takes that the other end is ready.
+func (d *Detours) ready(r *route) {
+	if !r.ours {
+		d.begin(r)
+	}
+}
+
+// take hands a message on.
+func (d *Detours) take(r *route, lane peer.Lane, f *frame) {
+	n := r.node
+	n.gate.RLock()
+	d.mu.Lock()
+	is := n.route == r && r.stage == live
+	d.mu.Unlock()
+	lost := is && f.seq != r.seen[lane]+1
+	if is && !lost {
+		r.seen[lane]++
+		d.o.Handler.Message(n.id, lane, f.msg)
+	}
+	n.gate.RUnlock()
+	switch {
+	case lost:
+		d.finish(r, fmt.Errorf("%w: a message is missing", errLost), true)
+	case is:
+		r.take(lane, len(f.msg)+Overhead)
+	}
+}
+
+// writable tells the rooms that a lane has room again.
+func (d *Detours) writable(r *route, lane peer.Lane) {
+	n := r.node
+	n.gate.RLock()
+	defer n.gate.RUnlock()
+	d.mu.Lock()
+	is := n.route == r && r.stage == live
+	d.mu.Unlock()
+	if is {
+		d.o.Handler.Writable(n.id, lane)
+	}
+}

@@ -1,0 +1,205 @@
+package detour
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"holdfast/internal/peer"
+)
+
+func sorted(m map[peer.NodeID]*route) (list []*route) {
+	for _, id := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, m[id])
+	}
+	return list
+}
+
+// Tick lets time pass. It must not be called by two goroutines at a time.
+func (d *Detours) Tick() {
+	d.mu.Lock()
+	var give, hold []*route
+	var fears, seek []*node
+	for _, n := range d.nodes {
+		n.beat = min(n.beat+1, freshBeat+1)
+		n.wait, n.fresh = max(n.wait-1, 0), max(n.fresh-1, 0)
+	}
+	for _, id := range d.wanted {
+		n := d.of(id)
+		r := n.route
+		if n.fear > 0 {
+			if n.fear--; n.fear == 0 {
+				fears = append(fears, n)
+			}
+		}
+		switch {
+		case r != nil && r.stage == live:
+			hold = append(hold, r)
+		case r != nil:
+			if r.patience--; r.patience <= 0 {
+				give = append(give, r)
+			}
+		case n.direct && !n.quiet:
+			n.away = 0
+		default:
+			if n.away++; n.away >= openAfter && n.wait == 0 {
+				seek = append(seek, n)
+			}
+		}
+	}
+	d.mu.Unlock()
+	for _, n := range fears {
+		d.suspect(n)
+	}
+	for _, r := range give {
+		d.finish(r, errLost, true)
+	}
+	for _, r := range hold {
+		for l := range peer.Lane(peer.Lanes) {
+			r.take(l, 0)
+		}
+	}
+	for _, n := range seek {
+		d.seek(n)
+	}
+}
+
+// seek tries to open a detour to a node: once there is no link any more, through the first other one that hears it.
+func (d *Detours) seek(n *node) {
+	d.mu.Lock()
+	var via peer.NodeID
+	for _, id := range d.wanted {
+		c := d.of(id)
+		if c.direct && !c.quiet && c.beat <= freshBeat && slices.Contains(c.hears, n.id) && (via == 0 || id < via) {
+			via = id
+		}
+	}
+	if via == 0 || n.route != nil {
+		d.mu.Unlock()
+		return
+	}
+	if n.direct {
+		d.mu.Unlock()
+		d.links.Break(n.id, errSilent)
+		return
+	}
+	d.opened++
+	r := &route{d: d, node: n, via: via, id: d.o.Incarnation<<32 | d.opened, ours: true, stage: opening, patience: patience}
+	n.route = r
+	d.mu.Unlock()
+	d.tell(via, &frame{kind: kindOpen, from: d.o.Self, to: n.id, id: r.id, incarnation: d.o.Incarnation, info: d.o.Info})
+}
+
+// asked takes the wish of another node for a detour to this one.
+func (d *Detours) asked(n *node, via peer.NodeID, f *frame) {
+	d.mu.Lock()
+	old := n.route
+	is := slices.Contains(d.wanted, n.id) && d.of(via).direct &&
+		(old == nil || old.stage != opening || n.id < d.o.Self) // of two that ask each other, the one with the smaller id
+	d.mu.Unlock()
+	if !is {
+		return
+	}
+	if old != nil {
+		d.finish(old, errLost, false)
+	}
+	r := &route{d: d, node: n, via: via, id: f.id, stage: asked, patience: patience, incarnation: f.incarnation, info: f.info}
+	d.mu.Lock()
+	taken := n.route == nil
+	direct := n.direct
+	if taken = taken && !(direct && n.fresh > 0); taken { // the other end will hear of a link that is new
+		n.route = r
+	}
+	d.mu.Unlock()
+	switch {
+	case !taken:
+	case direct:
+		d.links.Break(n.id, errSilent) // Down goes on
+	default:
+		d.accept(r)
+	}
+}
+
+// accept says that this end is there.
+func (d *Detours) accept(r *route) {
+	d.mu.Lock()
+	is := r.node.route == r && r.stage == asked && !r.node.direct
+	if is {
+		r.stage = accepted
+	}
+	d.mu.Unlock()
+	if is {
+		d.tell(r.via, &frame{kind: kindAccept, from: d.o.Self, to: r.node.id, id: r.id, incarnation: d.o.Incarnation, info: d.o.Info})
+	}
+}
+
+// begin has the rooms know that the node is up, if both ends are ready.
+func (d *Detours) begin(r *route) {
+	n := r.node
+	d.mu.Lock()
+	due := n.route == r && !n.direct && (r.ours && r.stage == opening || r.stage == accepted)
+	d.mu.Unlock()
+	if !due {
+		return
+	}
+	n.gate.Lock()
+	defer n.gate.Unlock()
+	d.mu.Lock()
+	if due = n.route == r && !n.direct && r.stage != live; due {
+		r.stage = live
+		n.fear = 0
+		d.publish()
+	}
+	d.mu.Unlock()
+	if !due {
+		return
+	}
+	d.o.Logger.Warn("a node without a link is reached by way of another", "node", d.o.Called(n.id), "by", d.o.Called(r.via))
+	d.trusted(n)
+	d.o.Handler.Up(n.id, r.incarnation, r.info)
+}
+
+// finish ends a detour. tell has the other end know.
+func (d *Detours) finish(r *route, why error, tell bool) {
+	n := r.node
+	n.gate.Lock()
+	d.mu.Lock()
+	is := n.route == r
+	was := is && r.stage == live
+	if is {
+		n.route, n.away, n.wait = nil, 0, patience
+		if was {
+			d.publish()
+			n.fear = suspectAfter
+		}
+	}
+	d.mu.Unlock()
+	r.end()
+	if was {
+		d.o.Logger.Info("a detour is over", "node", d.o.Called(n.id), "by", d.o.Called(r.via), "reason", why)
+		d.o.Handler.Down(n.id, why)
+	}
+	n.gate.Unlock()
+	if is && tell {
+		d.tell(r.via, &frame{kind: kindEnd, from: d.o.Self, to: n.id, id: r.id})
+	}
+}
+
+// leave ends the detours by way of a node that is not heard any more (0: of any) or does not hear the other end.
+func (d *Detours) leave(by peer.NodeID) {
+	d.mu.Lock()
+	var over []*route
+	for _, id := range d.wanted {
+		r := d.of(id).route
+		if r == nil || by != 0 && r.via != by {
+			continue
+		}
+		if c := d.of(r.via); !c.direct || c.quiet || !slices.Contains(c.hears, id) && r.stage == live {
+			over = append(over, r)
+		}
+	}
+	d.mu.Unlock()
+	for _, r := range over {
+		d.finish(r, fmt.Errorf("%w: %s does not hear it", errLost, d.o.Called(r.via)), true)
+	}
+}
