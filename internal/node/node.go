@@ -429,11 +429,12 @@ func (n *Node) diskAlarm(from *string, on bool, why string) {
 	}
 }
 
-// alarm turns an alarm of the broker on or off. When it goes on, the node hands over what it leads: publishers of those queues
-// need not wait for it. It does not block.
+// alarm turns an alarm of the broker on or off. When it goes on, the node hands over what it leads, and as long as it is on
+// it leads nothing that another one could: publishers of those queues need not wait for it. It does not block.
 func (n *Node) alarm(b *broker.Broker, kind broker.AlarmKind, on bool, why string) {
 	was := slices.ContainsFunc(b.Alarms(), func(a broker.Alarm) bool { return a.Kind == kind })
 	b.SetAlarm(kind, on, why)
+	n.groups.SetReluctant(len(b.Alarms()) > 0)
 	if on && !was && n.mesh != nil {
 		n.groups.HandOver()
 	}

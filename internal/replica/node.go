@@ -131,6 +131,7 @@ type Node struct {
 	early      early
 	downMu     sync.Mutex
 	down       map[uint64]bool // nodes known to be away
+	reluctant  atomic.Bool     // it had better not lead
 	leading    atomic.Int64
 	transfers  atomic.Int64 // under way from here
 	tailBytes  atomic.Int64 // kept for members that are away

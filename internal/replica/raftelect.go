@@ -55,6 +55,10 @@ func (n *Node) news(node uint64, down bool) {
 	}
 }
 
+// SetReluctant says whether this node had better not lead, because its disk or its memory is full: it lets all others ask for
+// an election first. What it leads already it keeps; see HandOver.
+func (n *Node) SetReluctant(on bool) { n.reluctant.Store(on) }
+
 // isDown says whether a node is known to be away.
 func (n *Node) isDown(node uint64) bool {
 	n.downMu.Lock()
@@ -113,7 +117,14 @@ func (x *raftGroup) peerNews(p peerNews) {
 // rank says how many members come before this one when a leader is sought: voters in
 // order of id, from another one on in each group, without those that are away. As long as nothing
 // has been agreed on, the first one is that which was named first.
-func (x *raftGroup) rank() (rank int, voter bool) { return x.rankOf(x.self) }
+// A node that had better not lead comes after all others.
+func (x *raftGroup) rank() (rank int, voter bool) {
+	rank, voter = x.rankOf(x.self)
+	if n := len(x.conf.Voters); voter && n > 1 && x.g.shard.node.reluctant.Load() {
+		rank += n
+	}
+	return rank, voter
+}
 
 func (x *raftGroup) rankOf(member uint64) (rank int, voter bool) {
 	voters := x.conf.Voters
