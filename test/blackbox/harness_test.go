@@ -38,7 +38,7 @@ var run = fmt.Sprintf("%x", time.Now().UnixNano()&0xffffff)
 func TestMain(m *testing.M) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "32") // the tests wait for the broker more than they work
-	os.Exit(withTarget(m))
+	os.Exit(rig.Run(func() int { return withTarget(m) }))
 }
 
 func withTarget(m *testing.M) int {
