@@ -14,7 +14,9 @@ import (
 
 const (
 	poolBusy = 2 // segments held ready once the log has rolled for the first time
-	poolMost = 4 // used ones kept while it rolls: made anew, they would cost as much writing as what they hold
+	// used ones kept while it rolls, as long as the files take no more than they may: made anew, they would cost as much writing as
+	// what they hold. A checkpoint frees at once what was filled since the one before.
+	poolMost = 16
 
 	growWithin = 100 * time.Millisecond // a segment filled faster doubles the size of the next
 	calmAfter  = 10 * time.Second       // without a roll sizes fall back
@@ -306,7 +308,9 @@ func (l *Log) unwanted() *segment {
 	}
 	most := l.want
 	if l.busy() {
-		most = max(most, poolMost)
+		if total, _, _, limit := l.spaceState(); total <= limit {
+			most = max(most, poolMost)
+		}
 	}
 	for i, s := range l.pool {
 		if s.size > l.target || s.size < l.target/4 || len(l.pool) > most && (i == len(l.pool)-1 || s.size != l.target) {

@@ -96,3 +96,43 @@ func TestDrainingBringsSegmentsBackAtOnce(t *testing.T) {
 		t.Error("nobody was asked for a snapshot: this shows nothing")
 	}
 }
+
+// TestBurstsAreUsedAgain: beside a backlog as large as what comes free at once, as a member of a replicated group has it that keeps
+// entries for others, no segment is deleted to be made anew, and the files take no more than they may.
+func TestBurstsAreUsedAgain(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.append(entryRecord(2, 1, 0, 0, 0))
+	last := uint64(0)
+	for len(r.l.segs) < 8 { // stays
+		last++
+		r.append(entryRecord(3, last, last, 1, 7800), snapshotRecord(3, last))
+		r.keep()
+	}
+	burst := func() {
+		first := r.l.group(2).lastIndex + 1
+		index := first
+		for segs := len(r.l.segs) + 6; len(r.l.segs) < segs; index++ {
+			r.append(entryRecord(2, index, index, 1, 7800), snapshotRecord(2, index))
+			for r.l.prepareStep() {
+			}
+		}
+		r.l.Release(2, index-1, []Range{{first, index - 1}})
+		r.clk.Advance(time.Second)
+		r.keep()
+		if s := r.l.Stats(); s.DiskBytes > 2*s.LiveBytes+spareSegments*s.SegmentSize {
+			t.Fatalf("too much on the disk: %+v", s)
+		}
+	}
+	for range 3 {
+		burst()
+	}
+	made, before := r.l.nextID, r.l.Stats()
+	for range 10 {
+		burst()
+	}
+	s := r.l.Stats()
+	if n := s.RecycledSegments - before.RecycledSegments; n < 50 || r.l.nextID != made {
+		t.Errorf("%d came free, %d were made anew: %+v", n, r.l.nextID-made, s)
+	}
+}
