@@ -34,7 +34,8 @@ chaos: build ## three nodes under load and harm for MINUTES, and what the client
 interop: build ## the suites and sessions of other clients; installs what they need
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/interop
 
-nightly: build ## pika and Java against three nodes that are killed, stopped and come back
+nightly: build ## what takes very long: clusters, and pika and Java against three nodes that end and come back
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) test ./test/blackbox -run 'TestCluster|TestQuorum' -count 1 -timeout 30m -args -heavy -long
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/interop -cluster
 
 crash: build ## kill -9 under load, ROUNDS times

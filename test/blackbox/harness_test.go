@@ -38,6 +38,9 @@ var run = fmt.Sprintf("%x", time.Now().UnixNano()&0xffffff)
 func TestMain(m *testing.M) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "32") // the tests wait for the broker more than they work
+	if *longToo {
+		_ = flag.Set("test.parallel", "6") // but those that take very long have several brokers each, and much to write
+	}
 	os.Exit(rig.Run(func() int { return withTarget(m) }))
 }
 

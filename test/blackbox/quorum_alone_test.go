@@ -11,7 +11,7 @@ import (
 // order: with the definitions, the classic queues that live on it, and everything that its members have. New nodes join it and get members.
 func TestQuorumOneNodeIsLeft(t *testing.T) {
 	t.Parallel()
-	heavy(t)
+	long(t)
 	w := newWeb(t, 3)
 	left := w.node[2]
 	q := w.quorum(0, "q")
@@ -78,8 +78,7 @@ func TestQuorumOneNodeIsLeft(t *testing.T) {
 	}
 	left.votes(3)
 	for _, name := range []string{"n1", "n2"} {
-		left.does("add_member", q, name)
-		until(t, name+" votes", func() bool { return left.seatOf(q, name).Membership == "voter" })
+		left.adds(q, name)
 	}
 	w.caughtUp(q, 2)
 	ok(t, left.Kill())

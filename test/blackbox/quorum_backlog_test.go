@@ -29,12 +29,24 @@ func (n *node) seatOf(queue, name string) (s seat) {
 	return s
 }
 
+// adds has a queue get a member, and waits until it votes. The node may not be seen up yet.
+func (n *node) adds(queue, name string) {
+	n.t.Helper()
+	until(n.t, name+" has a vote", func() bool {
+		s := n.seatOf(queue, name)
+		if s.Membership == "" {
+			_, _ = n.Ctl("add_member", queue, name)
+		}
+		return s.Membership == "voter"
+	})
+}
+
 // R143: a queue with a large backlog gets another member while publishes go on. It is sent the state beside them and has no vote before it
 // has all; when the link breaks half-way, it goes on where it was and does not begin anew; publishers notice nothing. What it has
 // then is the whole queue.
 func TestQuorumCatchUpWithALargeBacklog(t *testing.T) {
 	t.Parallel()
-	heavy(t)
+	long(t)
 	w := newWeb(t, 4)
 	q := w.quorum(0, "q")
 	const messages, size = 12_000, 32 << 10
@@ -157,15 +169,14 @@ func TestQuorumUpIsNotCaughtUp(t *testing.T) {
 // A queue of which no member is left is gone with the last one's node, and can be declared anew.
 func TestQuorumNodesAreLostForGood(t *testing.T) {
 	t.Parallel()
-	heavy(t)
+	long(t)
 	w := newWeb(t, 5)
 	q := w.quorum(0, "q")
 	for _, name := range w.node[0].listing(q).Members { // its members are to be on the first three
 		if name > "n3" {
 			for _, m := range w.node[1:3] {
 				if !slices.Contains(w.node[0].listing(q).Members, m.name) {
-					w.node[0].does("add_member", q, m.name)
-					until(t, m.name+" votes", func() bool { return w.node[0].seatOf(q, m.name).Membership == "voter" })
+					w.node[0].adds(q, m.name)
 					break
 				}
 			}
@@ -229,8 +240,7 @@ func TestQuorumNodesAreLostForGood(t *testing.T) {
 	}
 	ok(t, waits.Close())
 	for _, name := range []string{"n4", "n5"} {
-		w.node[3].does("add_member", q, name)
-		until(t, name+" votes", func() bool { return w.node[3].seatOf(q, name).Membership == "voter" })
+		w.node[3].adds(q, name)
 	}
 	if !all(publishes(t, w.node[3].confirming(), "", q, several("c", 50)...), true) {
 		t.Error("nacked with three members again")
@@ -284,7 +294,7 @@ func TestQuorumHeldByANodeThatIsForgotten(t *testing.T) {
 // force_delete also deletes a queue that is whole, whose members are away, and one that lives on a node that is.
 func TestQuorumForceDelete(t *testing.T) {
 	t.Parallel()
-	heavy(t)
+	long(t)
 	w := newWeb(t, 5)
 	whole := w.quorum(0, "whole", "x-quorum-initial-group-size", 3)
 	publishes(t, w.node[4].confirming(), "", whole, several("x", 20)...)

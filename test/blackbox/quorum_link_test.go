@@ -10,7 +10,7 @@ import (
 // leader being the other, goes on.
 func TestQuorumLinkOfTwoIsCut(t *testing.T) {
 	t.Parallel()
-	heavy(t)
+	long(t)
 	for what, way := range map[string]rig.Way{"reset": {Cut: true}, "silent": {Held: true}} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

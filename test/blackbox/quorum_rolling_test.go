@@ -179,7 +179,7 @@ func (s *steady) end() {
 // confirmed is lost. Consumers elsewhere get nothing twice but what was published twice.
 func TestQuorumRollingRestartOfEveryNode(t *testing.T) {
 	t.Parallel()
-	heavy(t)
+	long(t)
 	rollingRestart(t, target.binary, target.binary)
 }
 
@@ -188,7 +188,7 @@ func TestQuorumRollingRestartOfEveryNode(t *testing.T) {
 // are what it is about.
 func TestQuorumRollingUpgrade(t *testing.T) {
 	t.Parallel()
-	heavy(t)
+	long(t)
 	earlier := os.Getenv("HOLDFAST_TEST_EARLIER")
 	if earlier == "" {
 		t.Skip("HOLDFAST_TEST_EARLIER names no binary")

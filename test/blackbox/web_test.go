@@ -19,6 +19,16 @@ import (
 
 var heavyToo = flag.Bool("heavy", false, "run the tests of clusters that take long, too")
 
+var longToo = flag.Bool("long", false, "run the tests of clusters that take very long, too")
+
+// long leaves a test out of all but the nightly runs.
+func long(t *testing.T) {
+	t.Helper()
+	if !*longToo {
+		t.Skip("it takes very long: make nightly runs it")
+	}
+}
+
 // heavy leaves a test out of ordinary runs.
 func heavy(t *testing.T) {
 	t.Helper()
