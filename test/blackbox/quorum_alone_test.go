@@ -44,7 +44,7 @@ func TestQuorumOneNodeIsLeft(t *testing.T) {
 	left.known("n3")
 	left.absent("there")
 	must(left.open().QueueDeclare("new", true, false, false, false, nil))(t)
-	left.does("force_shrink_member_to_current_member", q)
+	left.alone(q)
 	until(t, "it leads", func() bool { return left.listing(q).Leader == "n3" })
 	if !all(publishes(t, left.confirming(), "", q, several("b", 10)...), true) {
 		t.Error("nacked")

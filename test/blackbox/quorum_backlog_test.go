@@ -41,6 +41,15 @@ func (n *node) adds(queue, name string) {
 	})
 }
 
+// alone makes the member on a node the only one of a queue, as soon as it has seen that it has no majority: it may have led.
+func (m *member) alone(queue string) {
+	m.t.Helper()
+	until(m.t, "the queue is shrunk to the member on "+m.name, func() bool {
+		_, err := m.Ctl("force_shrink_member_to_current_member", queue)
+		return err == nil
+	})
+}
+
 // R143: a queue with a large backlog gets another member while publishes go on. It is sent the state beside them and has no vote before it
 // has all; when the link breaks half-way, it goes on where it was and does not begin anew; publishers notice nothing. What it has
 // then is the whole queue.
@@ -216,7 +225,7 @@ func TestQuorumNodesAreLostForGood(t *testing.T) {
 		m.said("first=[dead]")
 		m.said("first=[home-is-lost]")
 	}
-	w.node[2].does("force_shrink_member_to_current_member", q)
+	w.node[2].alone(q)
 	until(t, "one member is left, and leads", func() bool {
 		l := w.node[4].listing(q)
 		return fmt.Sprint(l.Members) == "[n3]" && l.Leader == "n3"
