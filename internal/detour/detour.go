@@ -71,7 +71,9 @@ type node struct {
 	// With Detours.mu held.
 	direct bool          // there is a link
 	quiet  bool          // the link's heartbeats do not come
-	hears  []peer.NodeID // by its last heartbeat
+	listed bool          // over this link it has said that it hears this node
+	deaf   bool          // and now it says that it does not
+	hears  []peer.NodeID // by its last heartbeat, and they hear it
 	beat   int           // ticks since then
 	away   int           // ticks for which it cannot be used without a detour
 	fear   int           // ticks until it is suspect after the end of a detour; 0: does not matter
@@ -95,14 +97,17 @@ func (d *Detours) Use(l peer.Links) { d.links = l }
 func (d *Detours) Heard(dst []byte) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var list []peer.NodeID
+	var list []heard
 	for _, id := range d.wanted {
 		if n := d.nodes[id]; n != nil && n.direct && !n.quiet {
-			list = append(list, id)
+			list = append(list, heard{id, !n.deaf})
 		}
 	}
 	return appendHeard(dst, list)
 }
+
+// sound says that there is a link and that both sides hear each other, as far as is known.
+func (n *node) sound() bool { return n.direct && !n.quiet && !n.deaf }
 
 // of returns what is known of a node. d.mu is held.
 func (d *Detours) of(id peer.NodeID) *node {

@@ -85,28 +85,33 @@ func parse(b []byte) (f frame, err error) {
 // mostHeard is how many nodes a heartbeat names.
 const mostHeard = 256
 
-func appendHeard(dst []byte, list []peer.NodeID) []byte {
+// heard is what a heartbeat says about another node: its sender hears it, and, as far as it knows, the other way round.
+type heard struct {
+	id   peer.NodeID
+	both bool
+}
+
+func appendHeard(dst []byte, list []heard) []byte {
 	dst = append(dst, frameVersion)
 	list = list[:min(len(list), mostHeard)]
 	dst = bytecodec.AppendUint(dst, uint64(len(list)))
-	for _, id := range list {
-		dst = bytecodec.AppendFixed64(dst, uint64(id))
+	for _, h := range list {
+		dst = bytecodec.AppendBool(bytecodec.AppendFixed64(dst, uint64(h.id)), h.both)
 	}
 	return dst
 }
 
-// parseHeard reads whom a node hears; from one of another version nothing is known.
-func parseHeard(b []byte) (list []peer.NodeID) {
+// parseHeard reads whom a node hears. From one of another version nothing is known.
+func parseHeard(b []byte) (list []heard, known bool) {
 	c := bytecodec.Over(b)
 	if c.Byte() != frameVersion {
-		return nil
+		return nil, false
 	}
-	n := min(c.Count(8), mostHeard)
-	for range n {
-		list = append(list, peer.NodeID(c.Fixed64()))
+	for range min(c.Count(9), mostHeard) {
+		list = append(list, heard{peer.NodeID(c.Fixed64()), c.Bool()})
 	}
 	if c.Bad() {
-		return nil
+		return nil, false
 	}
-	return list
+	return list, true
 }

@@ -40,10 +40,12 @@ func (e ears) Up(id peer.NodeID, incarnation uint64, info []byte) {
 	n := d.of(id)
 	r := n.route
 	n.direct, n.away, n.fresh = true, 0, patience
+	n.listed, n.deaf = false, false
 	d.mu.Unlock()
 	if r != nil {
 		d.finish(r, ErrOver, true)
 	}
+	d.trust(n) // if it was only deaf
 	n.gate.Lock()
 	defer n.gate.Unlock()
 	d.o.Handler.Up(id, incarnation, info)
@@ -55,6 +57,7 @@ func (e ears) Down(id peer.NodeID, why error) {
 	d.mu.Lock()
 	n := d.of(id)
 	n.direct, n.hears, n.away = false, nil, 0
+	n.listed, n.deaf = false, false
 	d.forgetAll(id)
 	d.mu.Unlock()
 	d.leave(id)
@@ -84,16 +87,39 @@ func (e ears) Writable(id peer.NodeID, lane peer.Lane) {
 	}
 }
 
-// Beat is peer.Handler.Beat.
+// Beat is peer.Handler.Beat. Who says that it does not hear this node any more is as good as not heard.
 func (e ears) Beat(from peer.NodeID, payload []byte) {
 	d := e.d
-	list := parseHeard(payload)
+	list, known := parseHeard(payload)
 	d.mu.Lock()
 	n := d.of(from)
-	n.hears, n.beat = list, 0
+	n.hears, n.beat = n.hears[:0:0], 0
+	listed := false
+	for _, h := range list {
+		if h.both {
+			n.hears = append(n.hears, h.id)
+		}
+		listed = listed || h.id == d.o.Self
+	}
+	was := n.deaf
+	if n.direct {
+		n.listed = n.listed || listed
+		n.deaf = known && n.listed && !listed
+	}
+	is := n.deaf
+	if is != was {
+		n.away = 0
+	}
 	d.mu.Unlock()
 	d.leave(0)
 	d.o.Handler.Beat(from, payload)
+	switch {
+	case is && !was:
+		d.o.Logger.Warn("a node does not hear this one any more", "node", d.o.Called(from))
+		d.suspect(n)
+	case was && !is:
+		d.trust(n)
+	}
 }
 
 // Suspect is peer.Handler.Suspect. Who can be reached by a detour is not suspect.
@@ -124,7 +150,7 @@ func (d *Detours) suspect(n *node) {
 	n.gate.Lock()
 	defer n.gate.Unlock()
 	d.mu.Lock()
-	is := n.quiet && n.fear == 0 && (n.route == nil || n.route.stage != live)
+	is := (n.quiet || n.deaf) && n.fear == 0 && (n.route == nil || n.route.stage != live)
 	d.mu.Unlock()
 	if is && !n.suspected {
 		n.suspected = true
@@ -132,10 +158,16 @@ func (d *Detours) suspect(n *node) {
 	}
 }
 
+// trust tells the rooms that a node is heard, unless something else speaks against it.
 func (d *Detours) trust(n *node) {
 	n.gate.Lock()
 	defer n.gate.Unlock()
-	d.trusted(n)
+	d.mu.Lock()
+	is := !n.quiet && !n.deaf
+	d.mu.Unlock()
+	if is {
+		d.trusted(n)
+	}
 }
 
 // trusted tells the rooms that a node is heard. Its gate is held.

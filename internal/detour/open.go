@@ -39,7 +39,7 @@ func (d *Detours) Tick() {
 			if r.patience--; r.patience <= 0 {
 				give = append(give, r)
 			}
-		case n.direct && !n.quiet:
+		case n.sound():
 			n.away = 0
 		default:
 			if n.away++; n.away >= openAfter && n.wait == 0 {
@@ -70,7 +70,7 @@ func (d *Detours) seek(n *node) {
 	var via peer.NodeID
 	for _, id := range d.wanted {
 		c := d.of(id)
-		if c.direct && !c.quiet && c.beat <= freshBeat && slices.Contains(c.hears, n.id) && (via == 0 || id < via) {
+		if c.sound() && c.beat <= freshBeat && slices.Contains(c.hears, n.id) && (via == 0 || id < via) {
 			via = id
 		}
 	}
@@ -194,7 +194,7 @@ func (d *Detours) leave(by peer.NodeID) {
 		if r == nil || by != 0 && r.via != by {
 			continue
 		}
-		if c := d.of(r.via); !c.direct || c.quiet || !slices.Contains(c.hears, id) && r.stage == live {
+		if c := d.of(r.via); !c.sound() || !slices.Contains(c.hears, id) && r.stage == live {
 			over = append(over, r)
 		}
 	}
