@@ -295,3 +295,26 @@ func TestRaftItemsOfAStateThatIsNotNeeded(t *testing.T) {
 	items := m.disk.(*memLog).items(c.group)
 	want(t, "items that nobody needs on disk", len(items[2])+len(items[3]), 0)
 }
+
+// A state of which nothing has come, and that is not needed any more, does not keep a group from resting.
+func TestRaftOfferOfAStateThatIsNotNeeded(t *testing.T) {
+	c := newCluster(t, 63, 3, 3, Options{Rest: true})
+	c.settle()
+	l := c.leader()
+	m := c.nodes[l.id%3]
+	x := m.h.g.raft
+	c.propose(l)
+	c.settle()
+	m.n.deliver(incoming{group: c.group, node: l.id, transfer: &transferMsg{
+		kind: msgOffer, from: l.id, to: m.id, term: x.term, index: x.store.applied + 1, stateTerm: x.term,
+	}})
+	c.settle()
+	if x.receiving == nil {
+		t.Fatal("the offer is not taken")
+	}
+	c.propose(l)
+	c.settleFor(3 * restTicks)
+	if x.receiving != nil || !x.asleep {
+		t.Fatalf("still waits for it: %v; rests: %v", x.receiving != nil, x.asleep)
+	}
+}

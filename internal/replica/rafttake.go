@@ -151,10 +151,12 @@ func (x *raftGroup) unstage(p *payload) {
 // outgrown lets go of items received for states that are not needed any more, as the entries up to there have come
 // by the log. The items have been live here meanwhile, under records of their own, and are not: those that are were not received.
 func (x *raftGroup) outgrown() {
-	if len(x.staged) == 0 || x.store.applied < x.stagedFor || x.installing != nil || len(x.appends) > 0 {
+	t := x.receiving
+	switch {
+	case x.installing != nil || len(x.appends) > 0 || x.store.applied < x.stagedFor || t != nil && t.index > x.store.applied:
 		return
-	}
-	if t := x.receiving; t != nil && t.index > x.store.applied {
+	case len(x.staged) == 0:
+		x.receiving = nil // nothing of it has come, and the group could not rest
 		return
 	}
 	live, _ := x.host.Live(nil)
