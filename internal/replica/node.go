@@ -130,8 +130,9 @@ type Node struct {
 	reads      reads
 	early      early
 	downMu     sync.Mutex
-	down       map[uint64]bool // nodes known to be away
-	reluctant  atomic.Bool     // it had better not lead
+	down       map[uint64]bool    // nodes known to be away
+	reluctant  atomic.Bool        // it had better not lead
+	same       map[string]members // configurations that groups share; guarded by downMu
 	leading    atomic.Int64
 	transfers  atomic.Int64 // under way from here
 	tailBytes  atomic.Int64 // kept for members that are away

@@ -50,7 +50,6 @@ type raftGroup struct {
 	store store
 	members
 	self      uint64 // member id
-	create    bool   // write the first snapshot
 	begins    uint64 // member that is to lead at first; 0: no matter which
 	committed uint64 // while replaying: how far the group is known to be committed
 
@@ -62,23 +61,20 @@ type raftGroup struct {
 
 	appends  []storageAppend // in the log, not yet stable; oldest first
 	taken    []incoming
-	payloads map[entryID]*payload // stepped or proposed, not yet in the store
+	payloads map[entryID]*payload // stepped or proposed, not yet in the store; or nil
 	out      []*pb.Message        // to other members, sent at the end of the turn
-	peers    map[uint64]*peer     // members, by id
+	peers    map[uint64]*peer     // members of which there is more to know than where they are, by id; or nil
 
 	underWay  entryID // what the host packed last and is not applied; zero: nothing
 	since     int64   // clock.Mono when it was packed
 	entry     Entry   // that it packed
 	time      int64   // of the last entry applied
 	changes   []change
-	reads     barriers
+	reads     *barriers       // or nil: nobody has asked yet
 	forced    []func(error)   // ForceSingle, to be done in the next turn
-	outside   bool            // this member was removed by what it has applied
 	outWait   int             // ticks until it asks whether it can go
-	left      bool            // it can go
 	settled   uint64          // when this is applied, who the members are is known to a majority
-	settling  bool            // there will be such an entry
-	dismissed map[uint64]bool // members that are to be told that they can go
+	dismissed map[uint64]bool // members that are to be told that they can go; or nil
 	hand      func(error)     // hears what becomes of the transfer of the leadership
 	handTo    uint64
 	growing   []growing // learners that are to get a vote
@@ -90,20 +86,24 @@ type raftGroup struct {
 	counted    bool        // in Node.Leading
 	handing    bool        // the leadership is being handed over
 	ended      bool
+	create     bool                    // the first snapshot is to be written
+	outside    bool                    // this member was removed by what it has applied
+	left       bool                    // it can go
+	settling   bool                    // there will be the entry settled
 	keptTail   int64                   // bytes of the entries kept below the snapshot
-	sending    map[uint64]*outTransfer // states on their way to members, by id
+	sending    map[uint64]*outTransfer // states on their way to members, by id; or nil
 	receiving  *inTransfer
 	installing *inTransfer    // all of it is here, and raft has been told
 	staged     []seglog.Range // items received that are not part of the state yet
 	stagedFor  uint64         // the last entry of the newest state that they belong to
 
+	keeping bool // the log was asked to keep entries for members that are away: those above before
 	asleep  bool // it rests: no ticks
 	ticking bool // in the shard's list of those that tick
 	mayRest bool // the leader has said that there is nothing to do
 	calm    int  // ticks in which nothing happened
 	renewed int  // how often it was looked at since the leader said so
 
-	keeping    bool   // the log was asked to keep some
 	before     uint64 // what was applied a while ago: all members that are there have it
 	lately     uint64 // the same, less long ago
 	tailWait   int    // ticks since that was noted
@@ -150,6 +150,8 @@ func (n *Node) addRaft(s *Shard, id seglog.GroupID, h RaftHost, list []Member) *
 	}
 	x := newRaftGroup(h, list, n.o.NodeID)
 	started := n.Started()
+	x.members = n.shared(x.members)
+	x.store.conf = x.conf
 	x.g = &Group{id: id, shard: s, host: h, repl: x, raft: x}
 	g := n.addWith(s, x.g)
 	s.adopt(x)
@@ -162,9 +164,8 @@ func (n *Node) addRaft(s *Shard, id seglog.GroupID, h RaftHost, list []Member) *
 
 func newRaftGroup(h RaftHost, list []Member, node uint64) *raftGroup {
 	x := &raftGroup{
-		host: h, payloads: map[entryID]*payload{}, peers: map[uint64]*peer{}, sending: map[uint64]*outTransfer{},
-		dismissed: map[uint64]bool{},
-		members:   members{conf: &pb.ConfState{}, nodes: map[uint64]uint64{}},
+		host:    h,
+		members: members{conf: &pb.ConfState{}},
 	}
 	x.store = store{conf: x.conf, first: 1}
 	x.store.snapshotOf = x.snapshotNow
@@ -175,7 +176,6 @@ func newRaftGroup(h RaftHost, list []Member, node uint64) *raftGroup {
 	}
 	if len(list) > 1 || len(list) == 1 && !list[0].Learner {
 		x.members, x.create = newMembers(list), true
-		x.store.conf = x.conf
 		x.begins = list[0].ID
 	}
 	return x
@@ -275,7 +275,7 @@ func (x *raftGroup) newNode() (*raft.RawNode, error) {
 		ElectionTick: electionTicks, HeartbeatTick: beatTicks, PreVote: true, CheckQuorum: true,
 		AsyncStorageWrites: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
 		MaxSizePerMsg: 64 * entryOverhead, MaxCommittedSizePerReady: applyAtOnce, MaxInflightMsgs: maxInflight,
-		Logger: raftLogger{x.g.shard.node.o.Logger.With("group", uint64(x.g.id))},
+		Logger: raftLogger{x.g.shard.node.o.Logger, x.g.id},
 	})
 }
 

@@ -58,7 +58,7 @@ func (x *raftGroup) forceSingle(s *Shard, r *round) {
 	x.againReads()
 	x.dropTransfers()
 	x.receiving = nil
-	x.out, x.peers = nil, map[uint64]*peer{}
+	x.out, x.peers = nil, nil
 	clear(x.payloads)
 	for i := range x.appends { // what waits for them is for the old group
 		x.appends[i].responses = nil

@@ -66,6 +66,9 @@ func (x *raftGroup) offer(m *pb.Message) {
 	}
 	head := snapshotHead{time: x.time, members: x.members}
 	o := &outTransfer{to: to, term: m.GetTerm(), index: meta.GetIndex(), items: items, state: x.host.AppendSnapshot(head.append(nil))}
+	if x.sending == nil {
+		x.sending = map[uint64]*outTransfer{}
+	}
 	x.sending[to] = o
 	n.transfers.Add(1)
 	if !x.sendTransfer(&transferMsg{kind: msgOffer, to: to, term: o.term, index: o.index, stateTerm: meta.GetTerm(), size: uint64(len(o.state))}) {

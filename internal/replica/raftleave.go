@@ -74,6 +74,9 @@ func (x *raftGroup) stranger(m *pb.Message) bool {
 // of members, and a new member does not speak before the leader that has taken it in.
 func (x *raftGroup) dismiss(member uint64) {
 	if x.serving && !x.has(member) {
+		if x.dismissed == nil {
+			x.dismissed = map[uint64]bool{}
+		}
 		x.dismissed[member] = true
 		x.g.Wake()
 	}

@@ -232,7 +232,7 @@ func (x *raftGroup) applyConf(id entryID, data []byte) {
 		x.g.shard.node.fail(x.g, err)
 		return
 	}
-	before := maps.Clone(x.nodes)
+	before := x.nodes
 	x.setConf(x.rn.ApplyConfChange(cc), cc.GetContext())
 	x.changed()
 	for _, member := range slices.Sorted(maps.Keys(before)) {
@@ -258,7 +258,10 @@ func (x *raftGroup) applyConf(id entryID, data []byte) {
 
 // setConf takes over a configuration, with what it says of the nodes.
 func (x *raftGroup) setConf(conf *pb.ConfState, context []byte) {
-	x.conf, x.store.conf = conf, conf
+	x.conf, x.nodes = conf, maps.Clone(x.nodes)
+	if x.nodes == nil {
+		x.nodes = map[uint64]uint64{}
+	}
 	d := decoder{bytecodec.Over(context)}
 	if len(context) > 0 {
 		for n := d.Count(1); n > 0 && !d.Bad(); n-- {
@@ -274,6 +277,8 @@ func (x *raftGroup) setConf(conf *pb.ConfState, context []byte) {
 			delete(x.peers, member)
 		}
 	}
+	x.members = x.g.shard.node.shared(x.members)
+	x.store.conf = x.conf
 }
 
 // RaftStatus is a picture of a group, as one member sees it.

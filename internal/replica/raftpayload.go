@@ -133,6 +133,11 @@ func (c *cache) keep(g *raftGroup, index uint64, p *payload) {
 		c.list[n] = cached{}
 	}
 	c.list = c.list[n:]
+	c.tidy()
+}
+
+// tidy lets go of those that were dropped, if they are most of the list.
+func (c *cache) tidy() {
 	if len(c.list) > 2*c.count+64 {
 		c.list = slices.DeleteFunc(c.list, func(l cached) bool { return !l.p.kept })
 	}

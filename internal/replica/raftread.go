@@ -58,18 +58,21 @@ func (g *Group) ReadIndex(wait time.Duration, done func(index uint64, err error)
 		case wait <= 0 && x.lead == 0:
 			done(0, &NotLeaderError{})
 		default:
+			if x.reads == nil {
+				x.reads = &barriers{}
+			}
 			x.reads.fresh = append(x.reads.fresh, barrier{until: until, done: done})
 		}
 	})
 }
 
 // any says whether somebody waits.
-func (b *barriers) any() bool { return len(b.fresh)+len(b.asked)+len(b.confirmed) > 0 }
+func (b *barriers) any() bool { return b != nil && len(b.fresh)+len(b.asked)+len(b.confirmed) > 0 }
 
 // askReads puts the question for those who wait. It reports whether raft has something to do by it.
 func (x *raftGroup) askReads() bool {
-	b := &x.reads
-	if len(b.fresh) == 0 || len(b.asked) > 0 || x.lead == 0 || x.lead == x.self && !x.serving {
+	b := x.reads
+	if b == nil || len(b.fresh) == 0 || len(b.asked) > 0 || x.lead == 0 || x.lead == x.self && !x.serving {
 		return false
 	}
 	b.asked, b.fresh = b.fresh, nil
@@ -79,7 +82,7 @@ func (x *raftGroup) askReads() bool {
 
 // question asks the leader, under a new number.
 func (x *raftGroup) question() {
-	b := &x.reads
+	b := x.reads
 	// The numbers go on from the time, so that no answer to an earlier process fits.
 	b.question = max(b.question+1, uint64(x.g.shard.node.o.Clock.Now().UnixNano()))
 	b.wait = readAgain
@@ -93,9 +96,9 @@ func (x *raftGroup) question() {
 
 // readAnswers takes what the leader has said.
 func (x *raftGroup) readAnswers(states []raft.ReadState) {
-	b := &x.reads
+	b := x.reads
 	for _, st := range states {
-		if len(b.asked) == 0 || len(st.RequestCtx) != 8 || binary.LittleEndian.Uint64(st.RequestCtx) != b.question {
+		if b == nil || len(b.asked) == 0 || len(st.RequestCtx) != 8 || binary.LittleEndian.Uint64(st.RequestCtx) != b.question {
 			continue // asked again meanwhile
 		}
 		for _, w := range b.asked {
@@ -108,8 +111,8 @@ func (x *raftGroup) readAnswers(states []raft.ReadState) {
 
 // freeReads answers those who wait for nothing any more.
 func (x *raftGroup) freeReads() {
-	b := &x.reads
-	if len(b.confirmed) == 0 {
+	b := x.reads
+	if b == nil || len(b.confirmed) == 0 {
 		return
 	}
 	rest := b.confirmed[:0]
@@ -128,7 +131,7 @@ func (x *raftGroup) freeReads() {
 
 // tickReads asks again, and gives up what has waited too long.
 func (x *raftGroup) tickReads(n int, now int64) {
-	b := &x.reads
+	b := x.reads
 	var err error = ErrNoAnswer
 	if x.lead == 0 {
 		err = &NotLeaderError{}
@@ -155,7 +158,10 @@ func (x *raftGroup) tickReads(n int, now int64) {
 
 // againReads has those who wait for an answer asked for again: the leader is another one, or silent.
 func (x *raftGroup) againReads() {
-	b := &x.reads
+	b := x.reads
+	if b == nil {
+		return
+	}
 	b.fresh, b.asked = append(b.asked, b.fresh...), nil
 	b.wait = 0
 }
@@ -163,7 +169,10 @@ func (x *raftGroup) againReads() {
 // failReads answers all who wait.
 func (x *raftGroup) failReads(err error) {
 	b := x.reads
-	x.reads = barriers{question: b.question}
+	if b == nil {
+		return
+	}
+	x.reads = &barriers{question: b.question}
 	for _, l := range [][]barrier{b.fresh, b.asked, b.confirmed} {
 		for _, w := range l {
 			w.done(0, err)

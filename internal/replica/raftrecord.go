@@ -39,6 +39,25 @@ func newMembers(list []Member) members {
 	return m
 }
 
+// shared returns the same members in memory that other groups have, too: mostly all groups of a node have the same, and who
+// changes them makes a copy.
+func (n *Node) shared(m members) members {
+	key := string(m.append(nil))
+	n.downMu.Lock()
+	defer n.downMu.Unlock()
+	if same, is := n.same[key]; is {
+		return same
+	}
+	if n.same == nil || len(n.same) >= keepSame {
+		n.same = map[string]members{}
+	}
+	n.same[key] = m
+	return m
+}
+
+// keepSame is how many different configurations are remembered, so that others can share them.
+const keepSame = 256
+
 // has says whether a member is in the configuration, in whatever part.
 func (m *members) has(id uint64) bool {
 	c := m.conf

@@ -26,7 +26,7 @@ func (x *raftGroup) replay(rec seglog.Replayed) error {
 		if err := x.host.Restore(blob); err != nil {
 			return err
 		}
-		x.self, x.members, x.time, x.create = head.self, head.members, head.time, false
+		x.self, x.members, x.time, x.create = head.self, x.g.shard.node.shared(head.members), head.time, false
 		x.store.reset(rec.Index, rec.Term, x.conf, func(*slot) {})
 		x.promised(rec.Term, 0)
 		x.g.index, x.g.term, x.g.snapshotSize = rec.Index, rec.Term, int64(len(rec.Meta))

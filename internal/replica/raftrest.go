@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"slices"
+
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
@@ -61,6 +63,7 @@ func (x *raftGroup) tickRest(s *Shard, n int) {
 	}
 	if x.calm += n; x.calm >= restTicks && !x.rn.HasReady() { // a beat may have to leave
 		x.asleep = true
+		x.slim()
 		x.sayRest(s)
 	}
 }
@@ -124,8 +127,33 @@ func (x *raftGroup) heardRest() {
 func (x *raftGroup) restNow() {
 	if x.mayRest {
 		x.mayRest = false
-		x.asleep = x.state == raft.StateFollower && x.lead != 0 && !x.busy() && !x.rn.HasReady()
+		if x.asleep = x.state == raft.StateFollower && x.lead != 0 && !x.busy() && !x.rn.HasReady(); x.asleep {
+			x.slim()
+		}
 	}
+}
+
+// slim gives back memory that a group at rest has no use for. What its entries carry is on the disk of all members that are there.
+func (x *raftGroup) slim() {
+	for i := range x.store.slots {
+		e := &x.store.slots[i]
+		x.gone(e)
+		e.payload = nil
+	}
+	x.g.shard.cache.tidy()
+	x.store.slots = slices.Clip(x.store.slots)
+	x.taken, x.appends, x.deferred = nil, nil, nil
+	if len(x.payloads) == 0 {
+		x.payloads = nil
+	}
+	if len(x.out) == 0 {
+		x.out = nil
+	}
+	x.inMu.Lock()
+	if len(x.inbox) == 0 {
+		x.inbox = nil
+	}
+	x.inMu.Unlock()
 }
 
 // tickAll lets time pass for the groups that are awake, and looks at some that rest.

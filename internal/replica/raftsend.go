@@ -20,17 +20,21 @@ type peer struct {
 
 // heard remembers where a member is: a new one may speak before its entry is applied here.
 func (x *raftGroup) heard(member, node uint64) {
-	if p := x.peers[member]; p != nil {
+	switch p := x.peers[member]; {
+	case p != nil:
 		p.node = node
-		return
+	case x.nodes[member] != node:
+		x.peer(member).node = node
 	}
-	x.peers[member] = &peer{node: node}
 }
 
 func (x *raftGroup) peer(member uint64) *peer {
 	p := x.peers[member]
 	if p == nil {
 		p = &peer{node: x.nodes[member]}
+		if x.peers == nil {
+			x.peers = map[uint64]*peer{}
+		}
 		x.peers[member] = p
 	}
 	return p
@@ -58,12 +62,12 @@ func (x *raftGroup) send(s *Shard, m *pb.Message) {
 		s.beat(node, beatOf(x.g.id, m))
 		return
 	case pb.MsgApp:
-		p := x.peer(m.GetTo())
-		if len(p.parked) > 0 {
+		if p := x.peers[m.GetTo()]; p != nil && len(p.parked) > 0 {
 			p.parked = append(p.parked, m)
 			return
 		}
 		if missing := x.missing(m); missing != nil {
+			p := x.peer(m.GetTo())
 			p.parked = append(p.parked, m)
 			s.node.reads.put(func() { s.node.readFor(x, m, missing) })
 			return

@@ -195,7 +195,7 @@ func (x *raftGroup) install(s *Shard, r *round, snap *pb.Snapshot) (then func())
 		s.node.fail(x.g, err)
 		return nil
 	}
-	x.members, x.time = head.members, head.time
+	x.members, x.time = s.node.shared(head.members), head.time
 	x.store.reset(t.index, t.stateTerm, x.conf, x.gone)
 	x.g.index, x.g.term = t.index, t.stateTerm
 	head.self = x.self

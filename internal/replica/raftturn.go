@@ -109,6 +109,14 @@ func (x *raftGroup) takeInbox(s *Shard, r *round) {
 	x.taken = emptied(in)
 }
 
+// carries notes what an entry carries that is not in the store yet.
+func (x *raftGroup) carries(id entryID, p *payload) {
+	if x.payloads == nil {
+		x.payloads = map[entryID]*payload{}
+	}
+	x.payloads[id] = p
+}
+
 func (x *raftGroup) discardInbox() {
 	x.inMu.Lock()
 	asks := x.asks
@@ -139,7 +147,7 @@ func (x *raftGroup) receive(s *Shard, r *round, in *incoming) {
 	for i, p := range in.payloads {
 		if p != nil {
 			e := in.msg.GetEntries()[i]
-			x.payloads[entryID{e.GetIndex(), e.GetTerm()}] = p
+			x.carries(entryID{e.GetIndex(), e.GetTerm()}, p)
 		}
 	}
 	if in.msg.GetType() == pb.MsgReadIndex && !x.answersReads() {
@@ -445,7 +453,7 @@ func (x *raftGroup) packNext(s *Shard, r *round) bool {
 	x.stir()
 	id := entryID{e.Index, e.Term}
 	p := r.payload(e)
-	x.payloads[id] = p
+	x.carries(id, p)
 	x.underWay, x.since = id, s.node.o.Clock.Mono()
 	x.entry = Entry{Index: e.Index, Term: e.Term, Time: e.Time, Logged: true, Sync: e.Sync, Meta: p.meta()}
 	if err := x.rn.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: &x.self, Entries: []*pb.Entry{{Data: dataOfNormal}}}); err != nil {
