@@ -32,21 +32,22 @@ import (
 // Fields without another word belong to the worker.
 type entry struct {
 	f             *far
-	watched, idle bool         // it is in the list of neighbours.watch; it need not be. Guarded by its mutex
-	leaderless    atomic.Int64 // clock.Mono since when it is needed and there is no leader; 0: there is one
-	waiting       atomic.Int64 // consumers that wait for a leader, as of then
+	watched, idle bool // it is in the list of neighbours.watch; it need not be. Guarded by its mutex
+
+	news       bool // hint is new; guarded by the far's mutex
+	state      entryState
+	isWaiting  bool         // as the watch was told
+	published  bool         // something was sent in the epoch
+	leaderless atomic.Int64 // clock.Mono since when it is needed and there is no leader; 0: there is one
+	waiting    atomic.Int64 // consumers that wait for a leader, as of then
 
 	// Guarded by the far's mutex.
 	members []replica.Member
 	hint    uint64 // who leads, as was told last
-	news    bool   // it is new
 
-	state      entryState
-	isWaiting  bool // as the watch was told
 	try        uint64
 	epoch      uint64 // open now
 	opening    uint64 // the one that the try under way opens
-	published  bool   // something was sent in the epoch
 	session    uint64 // in the queue; 0: none yet
 	began      int64  // clock.Mono: of the try
 	pause      int64  // until then no other begins
@@ -64,7 +65,6 @@ type entry struct {
 	out     int                // of them, sent in this try
 	credits []op               // to be sent; of this try
 	again   []queue.ConsumerID // to be attached again
-	scratch []Publish
 }
 
 type entryState uint8
@@ -114,8 +114,8 @@ const (
 func (r *Registry) newEntry(def QueueDef, members []replica.Member) *Handle {
 	f := &far{reg: r, def: def}
 	f.handle.far = f
-	f.stats.Store(&Stats{})
-	f.entry = &entry{f: f, members: slices.Clone(members)}
+	f.stats.Store(&noStats)
+	f.entry = &entry{f: f, members: r.near.lists.same(members)}
 	if m := r.hosts[def.ID]; m != nil && m.lead != nil {
 		f.entry.hint = m.lead.leaderNode()
 	}
@@ -149,7 +149,7 @@ func (q *entry) hasMember(node uint64) bool {
 func (q *entry) setMembers(members []replica.Member) {
 	q.f.mu.Lock()
 	defer q.f.mu.Unlock()
-	q.members = slices.Clone(members)
+	q.members = q.f.reg.near.lists.same(members)
 }
 
 // pack is the far's Pack.
@@ -542,6 +542,10 @@ func (q *entry) popAsks() {
 		}
 		q.asks.pop()
 		q.asksOut = max(q.asksOut-1, 0)
+	}
+	q.asks = fifo[asked]{} // rare enough to keep nothing for the next
+	if len(q.f.session.asked) == 0 {
+		q.f.session.asked = nil
 	}
 }
 

@@ -42,17 +42,17 @@ type far struct {
 	down   atomic.Bool // it was dropped
 
 	// The worker's own.
-	gone    bool
-	closing bool   // the home has yet to be told that the session of epoch is not needed any more
-	closes  uint64 // after so many settlements and credits: they go on another path
-	open    bool
-	session farSession
-	hearing []heard // taken from came
-	next    int     // of hearing
+	gone     bool
+	open     bool
+	filtered bool   // urgent has only what is to be sent
+	closing  bool   // the home has yet to be told that the session of epoch is not needed any more
+	closes   uint64 // after so many settlements and credits: they go on another path
+	session  farSession
+	hearing  []heard // taken from came
+	next     int     // of hearing
 
 	urgent          *batch
 	nextUrgent      int
-	filtered        bool // urgent has only what is to be sent
 	taken           *batch
 	nextOp, nextPub int
 	sentOfRun       int // publishes of the op at nextOp that were sent
@@ -114,11 +114,14 @@ func (unhosted) AppendSnapshot(dst []byte) []byte                      { return 
 func (unhosted) Live(dst []seglog.Range) (live []seglog.Range, _ bool) { return dst, false }
 func (unhosted) Recover(bool) bool                                     { return false }
 
+// noStats are those of a queue of which nothing has been heard yet.
+var noStats Stats
+
 func newFar(r *Registry, def QueueDef, h *home) *far {
 	f := &far{reg: r, def: def}
 	f.handle.far = f
 	f.home.Store(h)
-	f.stats.Store(&Stats{})
+	f.stats.Store(&noStats)
 	return f
 }
 
@@ -573,6 +576,7 @@ type outgoing struct {
 	publishes []Publish
 	ops       []op
 	scratch   []op
+	sending   []Publish // of entries
 	publish   func([]byte) []byte
 	urgent    func([]byte) []byte
 }

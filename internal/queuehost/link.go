@@ -33,6 +33,7 @@ type neighbours struct {
 	guests map[uint64]*guest
 	fars   map[seglog.GroupID]*far
 	watch  watch
+	lists  memberLists
 }
 
 func (r *Registry) far(id seglog.GroupID) *far {

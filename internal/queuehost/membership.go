@@ -2,6 +2,7 @@ package queuehost
 
 import (
 	"slices"
+	"sync"
 
 	"holdfast/internal/seglog"
 )
@@ -179,4 +180,30 @@ func (r *Registry) ended(id seglog.GroupID) {
 	if here {
 		r.join(f, m)
 	}
+}
+
+// memberLists are lists of members that many queues have, so that each is in memory once.
+type memberLists struct {
+	mu   sync.Mutex
+	list [][]Member
+}
+
+// keepLists is how many different lists are remembered.
+const keepLists = 32
+
+// same returns a list that is the same as this one and never changes.
+func (l *memberLists) same(members []Member) []Member {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.list {
+		if slices.Equal(m, members) {
+			return m
+		}
+	}
+	members = slices.Clone(members)
+	if len(l.list) >= keepLists {
+		l.list = nil
+	}
+	l.list = append(l.list, members)
+	return members
 }

@@ -173,7 +173,8 @@ func (q *entry) sendPublishes(last uint64, behind bool) bool {
 			return false
 		}
 	}
-	ps := q.scratch[:0]
+	out := f.lane().outgoing()
+	ps := out.sending[:0]
 	bytes := 0
 	for i := q.sent; i < q.flight.len() && len(ps) < maxMessages; i++ {
 		x := &q.flight.list[q.flight.head+i]
@@ -187,12 +188,11 @@ func (q *entry) sendPublishes(last uint64, behind bool) bool {
 			break
 		}
 	}
-	q.scratch = ps
+	out.sending = ps
 	defer clear(ps)
 	if !q.sendChunks(ps[0].Message.Chunks) {
 		return false
 	}
-	out := f.lane().outgoing()
 	out.head, out.publishes, out.first = q.head(farPublish), ps, s.published+1
 	if !f.send(s.home, true, out.publish) {
 		return false

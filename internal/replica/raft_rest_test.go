@@ -158,3 +158,43 @@ func TestRaftForgottenLeaderIsFoundAgain(t *testing.T) {
 	want(t, "leader", m.h.leader, l.id)
 	want(t, "leader in the status", m.h.g.raft.status().Lead, l.id)
 }
+
+// A group at rest keeps in memory nothing of what its entries carried; a member that was away gets it from the log.
+func TestRaftRestKeepsNoEntries(t *testing.T) {
+	c := newCluster(t, 75, 3, 3, Options{Rest: true})
+	l := c.mustLead()
+	away := c.nodes[l.id%3]
+	away.crash()
+	for range 5 {
+		c.propose(l)
+		c.settle()
+	}
+	c.settleFor(3 * restTicks)
+	want(t, "resting", c.resting(), 2)
+	for _, m := range c.nodes {
+		if m == away {
+			continue
+		}
+		want(t, "bytes kept", m.n.Shard(0).cache.bytes, 0)
+		for i := range m.h.g.raft.store.slots {
+			if m.h.g.raft.store.slots[i].payload != nil {
+				t.Errorf("node %d keeps what entry %d carried", m.id, i)
+			}
+		}
+	}
+	away.start()
+	c.settleFor(4 * restTicks)
+	want(t, "resting with it", c.resting(), 3)
+	c.same()
+}
+
+// Groups with the same members have them in memory once, until they change.
+func TestRaftMembersAreShared(t *testing.T) {
+	c := newCluster(t, 76, 3, 3, Options{})
+	l := c.mustLead()
+	other := l.n.NewRaftGroup(c.group+1, newLedger(t, newJudge(t), int(l.id)), c.begin)
+	want(t, "shared", other.raft.conf == l.h.g.raft.conf, true)
+	want(t, "the change", c.change(l, Demote, c.nodes[l.id%3].id), nil)
+	want(t, "voters here", len(l.h.g.raft.conf.Voters), 2)
+	want(t, "voters of the other group", len(other.raft.conf.Voters), 3)
+}
