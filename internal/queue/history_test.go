@@ -579,6 +579,23 @@ func TestRestoreDamaged(t *testing.T) {
 	}
 }
 
+// A node has one session: a snapshot with two of one is damaged.
+func TestRestoreTwoSessionsOfANode(t *testing.T) {
+	for _, nodes := range [][2]uint64{{1, 2}, {0, 0}, {7, 7}} {
+		m := New()
+		for i, node := range nodes {
+			s := &session{id: SessionID(i + 1), node: node}
+			if node != 0 {
+				s.incarnation = 1
+			}
+			m.sessions = append(m.sessions, s)
+		}
+		if err := New().Restore(m.AppendSnapshot(nil)); (err != nil) != (nodes[0] == 7) {
+			t.Errorf("sessions of the nodes %v: %v", nodes, err)
+		}
+	}
+}
+
 func FuzzRestore(f *testing.F) {
 	for seed := range uint64(8) {
 		g, m := newGenerator(seed), New()
