@@ -362,16 +362,20 @@ func TestRaftRemovedMembersStillVote(t *testing.T) {
 	want(t, "told", l.h.removed, 1)
 }
 
-// Who was removed by its own log believes any later leader; who was not, and follows one, does not.
+// Who was removed by its own log believes any leader; who was not, and follows one, does not.
 func TestRaftWhoIsBelieved(t *testing.T) {
-	for _, outside := range []bool{true, false} {
+	for i, outside := range []bool{true, false, true, false} {
 		c := newCluster(t, 67, 3, 3, Options{})
 		c.settle()
 		l := c.leader()
 		m, other := c.nodes[l.id%3], c.nodes[(l.id+1)%3]
 		x := m.h.g.raft
 		x.outside = outside
-		x.toldGone(&transferMsg{from: other.id, to: m.id, term: x.term + 1, index: x.store.applied})
+		term := x.term + 1
+		if i > 1 {
+			term = x.term - 1
+		}
+		x.toldGone(&transferMsg{from: other.id, to: m.id, term: term, index: x.store.applied})
 		want(t, "gone", x.left, outside)
 	}
 }

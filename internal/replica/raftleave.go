@@ -110,10 +110,12 @@ func (x *raftGroup) tellDismissed() bool {
 // changed notes that the members are others, or that this one begins to serve: the next entry settles who they are.
 func (x *raftGroup) changed() { x.settled, x.settling = x.store.last()+1, false }
 
-// toldGone takes the news that this member can go. Who follows another leader, and has not applied its removal, does not
-// believe it: there may be two groups of the same name, after one was forced.
+// toldGone takes the news that this member can go. Who follows another leader, or has heard of a later one, and has not applied its
+// removal, does not believe it: there may be two groups of the same name, after one was forced. Who has applied it believes any
+// leader: that the removal is known to a majority stays true, and a member that has heard of an election which nobody
+// won has a higher term than the group, for good.
 func (x *raftGroup) toldGone(m *transferMsg) {
-	if m.term < x.term || m.index < x.store.applied || !x.outside && x.lead != 0 && x.lead != m.from || x.state == raft.StateLeader {
+	if m.term < x.term && !x.outside || m.index < x.store.applied || !x.outside && x.lead != 0 && x.lead != m.from || x.state == raft.StateLeader {
 		return
 	}
 	x.leave()
