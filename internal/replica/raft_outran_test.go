@@ -76,3 +76,26 @@ func TestOneOfManyOutrunsACandidate(t *testing.T) {
 		t.Fatalf("nobody, or the wrong one, leads\n%v", c)
 	}
 }
+
+// Members that have given way, and wait long for their next turn, take the votes that raft asks for by itself meanwhile.
+func TestWhoGaveWayIsElectedLater(t *testing.T) {
+	c := newCluster(t, 3, 3, 3, Options{})
+	l := c.mustLead()
+	for _, m := range c.nodes {
+		if m != l { // nobody is told
+			c.wire(l.id, m.id).broken, c.wire(m.id, l.id).broken = true, true
+			m.h.g.raft.gaveWay = true
+		}
+	}
+	for range 4 * electionTicks {
+		for _, m := range c.nodes {
+			if m != l && m.h.g.raft.campaign > 0 {
+				m.h.g.raft.campaign = 100
+			}
+		}
+		c.settleFor(1)
+	}
+	if now := c.leader(); now == nil || now == l {
+		t.Fatalf("nobody else leads\n%v", c)
+	}
+}

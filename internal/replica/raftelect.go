@@ -159,8 +159,12 @@ func (x *raftGroup) tick(n int, now int64) {
 		return
 	}
 	if len(x.nodes) > 1 || x.state != raft.StateLeader { // who leads alone has nothing to wait for
+		idle := !x.rn.HasReady()
 		for range n {
 			x.rn.Tick()
+		}
+		if idle && x.rn.HasReady() { // raft may have asked for an election by itself: then the votes are wanted
+			x.gaveWay = false
 		}
 	}
 	if x.campaign > 0 && x.state != raft.StateLeader {

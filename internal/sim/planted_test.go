@@ -41,6 +41,7 @@ var noticed = []struct {
 	{planted.OrderLost, 1, 300},
 	{planted.ConsumersNotAgain, 26, 300},
 	{planted.WindowLeaks, 2742, 2000},
+	{planted.ChunksKept, 989, 2500},
 }
 
 // A simulation that notices nothing proves nothing. Without the mistake the same seed has nothing to complain about.
