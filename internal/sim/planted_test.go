@@ -19,7 +19,7 @@ var noticed = []struct {
 	{planted.TailCutTooFar, 2, 300},
 	{planted.DamageUnseen, 82, 300},
 	{planted.CommitAhead, 8, 300},
-	{planted.ServesEarly, 17, 300},
+	{planted.ServesEarly, 25, 300},
 	{planted.CountLost, 1, 300},
 	{planted.FlagLost, 1, 300},
 	{planted.DoubleCheckout, 1, 300},
@@ -40,7 +40,7 @@ var noticed = []struct {
 	{planted.FollowerSkips, 1, 300},
 	{planted.OrderLost, 1, 300},
 	{planted.ConsumersNotAgain, 26, 300},
-	{planted.WindowLeaks, 2742, 2000},
+	{planted.WindowLeaks, 423, 1000},
 	{planted.ChunksKept, 989, 2500},
 }
 
