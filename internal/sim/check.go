@@ -44,7 +44,11 @@ type checker struct {
 }
 
 // Stats are counts of a run.
-type Stats struct{ Published, Delivered, Redelivered, Accepted, Unknown, Refused, Full, Damages, PutBack, Hits, Repaired, compared, counted, faults int }
+type Stats struct {
+	Published, Delivered, Redelivered, Accepted, Unknown, Refused, Full, Damages, PutBack, Hits, Repaired, compared, counted int
+
+	Faults map[string]int // by kind
+}
 
 // patience is how soon an operation was surely carried out if it is answered: later answers may say that nobody knows.
 const patience = 14 * time.Second

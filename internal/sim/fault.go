@@ -13,25 +13,28 @@ import (
 func (w *World) fault() {
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
 	m := w.nodes[w.rng.IntN(len(w.nodes))]
-	w.check.stats.faults++
 	switch k := w.rng.IntN(100); {
 	case k < 14:
 		if n.up {
+			w.did("power cut")
 			n.crash(true)
 		}
 	case k < 20: // and is there again at once
 		if n.up {
+			w.did("crash, back at once")
 			n.crash(w.rng.IntN(3) > 0)
 			n.restart()
 		}
 	case k < 29:
 		if n.up {
+			w.did("kill")
 			n.crash(false)
 		}
 	case k < 45:
 		if m == n || !m.up || !n.up {
 			return
 		}
+		w.did("link broken")
 		long := w.rng.IntN(2) == 0
 		w.trace("link %d-%d breaks (long %v)", n.id, m.id, long)
 		w.linkDown(n, m)
@@ -44,6 +47,7 @@ func (w *World) fault() {
 		if m == n || !m.up || !n.up || !w.stands(n, m) {
 			return
 		}
+		w.did("link one-way or slow")
 		// Slow, or dead and nobody knows.
 		w.trace("nothing of node %d gets to node %d", n.id, m.id)
 		w.stuck[pair{n.id, m.id}] = 1 + w.rng.IntN(400)
@@ -52,6 +56,7 @@ func (w *World) fault() {
 			w.flies = 20 + w.rng.IntN(60)
 		}
 	case k < 66:
+		w.did("pause")
 		w.trace("node %d pauses", n.id)
 		n.paused = 50 + w.rng.IntN(1000)
 		for _, x := range w.nodes {
@@ -61,22 +66,27 @@ func (w *World) fault() {
 		}
 	case k < 74:
 		if n.up {
+			w.did("hand over")
 			w.trace("node %d hands over", n.id)
 			n.rep.HandOver()
 		}
 	case k < 79:
+		w.did("quarrel")
 		w.quarrel(n)
 	case k < 83:
 		if n.up && !n.disk.broken {
+			w.did("disk error")
 			w.trace("the disk of node %d breaks", n.id)
 			n.disk.hurt(w.rng)
 		}
 	case k < 87:
 		if n.up {
+			w.did("disk stalled")
 			w.trace("the disk of node %d takes nothing", n.id)
 			n.disk.full = 20 + w.rng.IntN(600)
 		}
 	case k < 90:
+		w.did("disk full")
 		n.small = 50 + w.rng.IntN(1500)
 		room := w.rng.Int64N(200 << 10)
 		n.disk.fs.SetCapacity(n.disk.fs.Used() + room)
@@ -88,9 +98,11 @@ func (w *World) fault() {
 			w.damage()
 		}
 	case k < 95:
+		w.did("clock jump")
 		n.clk.by += time.Duration(w.rng.Int64N(int64(4*time.Hour))) - 2*time.Hour
 		w.trace("the wall clock of node %d is off by %v", n.id, n.clk.by)
 	default:
+		w.did("time flies")
 		w.fly(40 + w.rng.IntN(700))
 	}
 }
@@ -131,6 +143,7 @@ func (w *World) damage() {
 	if what != "" {
 		w.harmed = true
 		w.check.stats.Damages++
+		w.did("log damaged")
 	}
 	w.trace("node %d: of %v, %s is damaged: %s", n.id, names, name, what)
 	n.restart()
@@ -167,6 +180,7 @@ func (w *World) putBack() {
 	n.disk.fs, n.copied, n.disk.ledger = n.copied, nil, nil
 	n.disk.fs.SetCapacity(0)
 	w.check.stats.PutBack++
+	w.did("log put back")
 	w.notice(true)
 	w.rest(60) // others lead
 	n.restart()
@@ -227,6 +241,14 @@ func (w *World) fly(ticks int) {
 		w.tick()
 		w.settle()
 	}
+}
+
+// did counts a fault.
+func (w *World) did(kind string) {
+	if w.check.stats.Faults == nil {
+		w.check.stats.Faults = map[string]int{}
+	}
+	w.check.stats.Faults[kind]++
 }
 
 // quarrel has everybody believe for a while that a node is away: several ask for elections.

@@ -89,7 +89,12 @@ func (s *Stats) add(o Stats) {
 	s.Repaired += o.Repaired
 	s.compared += o.compared
 	s.counted += o.counted
-	s.faults += o.faults
+	if s.Faults == nil {
+		s.Faults = map[string]int{}
+	}
+	for kind, n := range o.Faults {
+		s.Faults[kind] += n
+	}
 }
 
 // TestKeptSeeds runs the seeds that have failed once.
