@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -13,10 +12,7 @@ import (
 	"holdfast/internal/clock"
 	"holdfast/internal/config"
 	"holdfast/internal/vfs"
-	"holdfast/test/rig"
 )
-
-func TestMain(m *testing.M) { os.Exit(rig.Run(m.Run)) }
 
 // place is where a node lives: a disk in memory, and a folder that has the
 // same name on it and, for the local socket, on the real disk.

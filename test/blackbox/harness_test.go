@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	if *longToo {
 		_ = flag.Set("test.parallel", "6") // but those that take very long have several brokers each, and much to write
 	}
-	os.Exit(rig.Run(func() int { return withTarget(m) }))
+	os.Exit(withTarget(m))
 }
 
 func withTarget(m *testing.M) int {

@@ -8,6 +8,5 @@
 // running broker with its data folder; cluster.go is several that belong
 // together, and network.go what lies between them: proxies that hold, cut and
 // slow what nodes send each other; proc.go reads memory and disk figures,
-// metrics.go the metrics page; still.go runs tests again that failed while the
-// machine stood still.
+// metrics.go the metrics page.
 package rig
