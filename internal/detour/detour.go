@@ -177,10 +177,15 @@ func (d *Detours) Room(to peer.NodeID, lane peer.Lane) int {
 // SetPeers is peer.Links.SetPeers.
 func (d *Detours) SetPeers(list []peer.Target) {
 	d.mu.Lock()
-	d.wanted = d.wanted[:0:0]
+	before := d.wanted
+	d.wanted = nil
+	var added []*node
 	for _, t := range list {
 		if t.ID != 0 && t.ID != d.o.Self {
 			d.wanted = append(d.wanted, t.ID)
+			if !slices.Contains(before, t.ID) {
+				added = append(added, d.of(t.ID))
+			}
 		}
 	}
 	var over []*route
@@ -190,6 +195,9 @@ func (d *Detours) SetPeers(list []peer.Target) {
 		}
 	}
 	d.mu.Unlock()
+	for _, n := range added {
+		d.trustAnew(n)
+	}
 	d.links.SetPeers(list)
 	for _, r := range over {
 		d.finish(r, peer.ErrRemoved, true)

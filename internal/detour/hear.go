@@ -3,6 +3,7 @@ package detour
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"holdfast/internal/peer"
 )
@@ -51,19 +52,19 @@ func (e ears) Up(id peer.NodeID, incarnation uint64, info []byte) {
 	d.o.Handler.Up(id, incarnation, info)
 }
 
-// Down is peer.Handler.Down. All detours by way of the node end.
+// Down is peer.Handler.Down. All detours by way of the node end. One to it begins only when the rooms know that the link is down.
 func (e ears) Down(id peer.NodeID, why error) {
 	d := e.d
+	n := d.get(id)
+	n.gate.Lock()
 	d.mu.Lock()
-	n := d.of(id)
 	n.direct, n.hears, n.away = false, nil, 0
 	n.listed, n.deaf = false, false
 	d.forgetAll(id)
 	d.mu.Unlock()
-	d.leave(id)
-	n.gate.Lock()
 	d.o.Handler.Down(id, why)
 	n.gate.Unlock()
+	d.leave(id)
 	d.mu.Lock()
 	r := n.route
 	answer := r != nil && r.stage == asked
@@ -178,19 +179,34 @@ func (d *Detours) trusted(n *node) {
 	}
 }
 
+// trustAnew begins with a node that is named as a peer, perhaps not for the first time: as trusted, without a word.
+func (d *Detours) trustAnew(n *node) {
+	n.gate.Lock()
+	defer n.gate.Unlock()
+	n.suspected = false
+	d.mu.Lock()
+	n.quiet, n.fear, n.away, n.wait = false, 0, 0, 0
+	d.mu.Unlock()
+}
+
 // hear takes a frame that somebody led here.
 func (d *Detours) hear(via peer.NodeID, lane peer.Lane, f *frame) {
-	n := d.get(f.from)
-	if f.kind == kindOpen {
-		d.asked(n, via, f)
-		return
-	}
 	d.mu.Lock()
-	r := n.route
-	if r != nil && (r.id != f.id || r.via != via) {
-		r = nil
+	var n *node
+	if slices.Contains(d.wanted, f.from) {
+		n = d.of(f.from)
+	}
+	var r *route
+	if n != nil && n.route != nil && n.route.id == f.id && n.route.via == via {
+		r = n.route
 	}
 	d.mu.Unlock()
+	if f.kind == kindOpen {
+		if n != nil {
+			d.asked(n, via, f)
+		}
+		return
+	}
 	if r == nil {
 		if f.kind != kindEnd && f.kind != kindAck {
 			d.tell(via, &frame{kind: kindEnd, from: d.o.Self, to: f.from, id: f.id})

@@ -94,8 +94,7 @@ func (d *Detours) seek(n *node) {
 func (d *Detours) asked(n *node, via peer.NodeID, f *frame) {
 	d.mu.Lock()
 	old := n.route
-	is := slices.Contains(d.wanted, n.id) && d.of(via).direct &&
-		(old == nil || old.stage != opening || n.id < d.o.Self) // of two that ask each other, the one with the smaller id
+	is := d.of(via).direct && (old == nil || old.stage != opening || n.id < d.o.Self) // of two that ask each other, the one with the smaller id
 	d.mu.Unlock()
 	if !is {
 		return
@@ -105,7 +104,7 @@ func (d *Detours) asked(n *node, via peer.NodeID, f *frame) {
 	}
 	r := &route{d: d, node: n, via: via, id: f.id, stage: asked, patience: patience, incarnation: f.incarnation, info: f.info}
 	d.mu.Lock()
-	taken := n.route == nil
+	taken := n.route == nil && slices.Contains(d.wanted, n.id)
 	direct := n.direct
 	if taken = taken && !(direct && n.fresh > 0); taken { // the other end will hear of a link that is new
 		n.route = r
@@ -159,13 +158,21 @@ func (d *Detours) begin(r *route) {
 	d.o.Handler.Up(n.id, r.incarnation, r.info)
 }
 
-// finish ends a detour. tell has the other end know.
+// finish ends a detour. tell has the other end know. Until the rooms have heard of it nothing can be sent to the node, also if
+// there is a link again: it would be of the detour's life and come within the link's.
 func (d *Detours) finish(r *route, why error, tell bool) {
 	n := r.node
 	n.gate.Lock()
 	d.mu.Lock()
 	is := n.route == r
 	was := is && r.stage == live
+	d.mu.Unlock()
+	r.end()
+	if was {
+		d.o.Logger.Info("a detour is over", "node", d.o.Called(n.id), "by", d.o.Called(r.via), "reason", why)
+		d.o.Handler.Down(n.id, why)
+	}
+	d.mu.Lock()
 	if is {
 		n.route, n.away, n.wait = nil, 0, patience
 		if was {
@@ -174,11 +181,6 @@ func (d *Detours) finish(r *route, why error, tell bool) {
 		}
 	}
 	d.mu.Unlock()
-	r.end()
-	if was {
-		d.o.Logger.Info("a detour is over", "node", d.o.Called(n.id), "by", d.o.Called(r.via), "reason", why)
-		d.o.Handler.Down(n.id, why)
-	}
 	n.gate.Unlock()
 	if is && tell {
 		d.tell(r.via, &frame{kind: kindEnd, from: d.o.Self, to: n.id, id: r.id})

@@ -39,6 +39,7 @@ type resident struct {
 	sent   map[peer.NodeID]*[peer.Lanes]uint64
 	refuse map[peer.NodeID]*[peer.Lanes]bool // Writable is to follow
 	total  int
+	onDown func(peer.NodeID) // or nil
 }
 
 func newTown(t *testing.T, seed uint64, ids ...peer.NodeID) *town {
@@ -173,6 +174,9 @@ func (n *resident) Up(id peer.NodeID, incarnation uint64, info []byte) {
 func (n *resident) Down(id peer.NodeID, why error) {
 	n.w.want(fmt.Sprintf("%d hears of %d: down after up", n.id, id), n.up[id] && why != nil)
 	n.up[id] = false
+	if n.onDown != nil {
+		n.onDown(id)
+	}
 }
 
 func (n *resident) Message(from peer.NodeID, lane peer.Lane, msg []byte) {
