@@ -156,7 +156,7 @@ func (t *txn) addNode(n *Node) *amqperr.Error {
 		t.res.Node = old
 		return nil
 	default:
-		n.Incarnation, n.Drained, n.Joined = old.Incarnation, old.Drained, old.Joined
+		n.Incarnation, n.Drained, n.Joined, n.levels = old.Incarnation, old.Drained, old.Joined, old.levels
 		if n.Joined == 0 {
 			n.Joined = max(t.time, 1)
 		}

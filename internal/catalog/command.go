@@ -76,6 +76,8 @@ const (
 	cmdRemoveMember
 	cmdSetMembers
 	cmdSetVoter
+	cmdSetLevels
+	cmdRaiseLevel
 )
 
 // Two kinds are read and no longer written: cmdNewIncarnation, which knows a node by a string (see [NodeIDOf]), and

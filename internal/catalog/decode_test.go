@@ -61,10 +61,31 @@ func sampleCommands() [][]byte {
 	}
 }
 
+// levelCommands are those that builds of the first level never write.
+func levelCommands() [][]byte {
+	return [][]byte{
+		AddNode(Node{ID: 1, Name: "n1", Addr: "h1:1", Voter: true}),
+		AddNode(Node{ID: 2, Name: "n2", Addr: "h2:1"}),
+		SetLevels(1, Levels{1, 2}),
+		NewIncarnation(1),
+		Bootstrap(Defaults{VHost: "/"}),
+		SetLevels(2, Levels{1, 300}),
+		RaiseLevel(2),
+		SetLevels(1, Levels{2, 3}),
+		AddNode(Node{ID: 2, Name: "n2", Addr: "h2:2"}),
+		RaiseLevel(3),
+	}
+}
+
 // TestRestoreAtEveryPrefix restores after each command and lets both machines go on to the end: their states must be the
 // same all the way.
 func TestRestoreAtEveryPrefix(t *testing.T) {
-	cmds := sampleCommands()
+	for _, cmds := range [][][]byte{sampleCommands(), levelCommands()} {
+		testRestoreAtEveryPrefix(t, cmds)
+	}
+}
+
+func testRestoreAtEveryPrefix(t *testing.T, cmds [][]byte) {
 	for cut := range len(cmds) + 1 {
 		m := New()
 		for i, cmd := range cmds[:cut] {
@@ -91,7 +112,7 @@ func TestRestoreAtEveryPrefix(t *testing.T) {
 // TestDamagedCommands cuts and changes every command: it is refused by an invariant or does something else, but never
 // leaves half of it done or runs away.
 func TestDamagedCommands(t *testing.T) {
-	for i, cmd := range sampleCommands() {
+	for i, cmd := range slices.Concat(sampleCommands(), levelCommands()) {
 		for n := range cmd {
 			mustRefuse(t, fmt.Sprintf("command %d cut at %d", i, n), cmd[:n])
 		}
@@ -145,13 +166,13 @@ func TestDamagedSnapshots(t *testing.T) {
 	if err := New().Restore(append(bytes.Clone(whole), 0)); !errors.Is(err, errCorrupt) {
 		t.Errorf("a byte too many: %v", err)
 	}
-	if err := New().Restore([]byte{99}); err == nil || err.Error() != "catalog: snapshot of version 99, this node reads version 2" {
+	if err := New().Restore([]byte{99}); err == nil || err.Error() != "catalog: snapshot of version 99, this node reads version 3" {
 		t.Errorf("another version: %v", err)
 	}
 }
 
 func FuzzApply(f *testing.F) {
-	for _, cmd := range sampleCommands() {
+	for _, cmd := range slices.Concat(sampleCommands(), levelCommands()) {
 		f.Add(cmd)
 	}
 	f.Fuzz(func(t *testing.T, cmd []byte) {

@@ -23,6 +23,7 @@
 //	apply_exchange.go   on exchanges and bindings,
 //	apply_node.go       on nodes and on the members of quorum queues,
 //	apply_admin.go      on vhosts, users and permissions
+//	levels.go           which formats the nodes know and write
 //	errors.go           mistakes of administrators
 //	snapshot.go         the state as bytes and back
 //	codec.go            fields as bytes and back

@@ -29,6 +29,14 @@ func nodeNameTaken(name string) *amqperr.Error {
 	return adminError(amqperr.PreconditionFailed, "Another node of the cluster has the name '%s'", name)
 }
 
+func levelRefused(why error) *amqperr.Error {
+	return adminError(amqperr.PreconditionFailed, "%v", why)
+}
+
+func levelUnknown(n *Node, level uint16) *amqperr.Error {
+	return adminError(amqperr.PreconditionFailed, "Node '%s' does not know level %d of the formats, it knows %v", n.Name, level, n.Levels())
+}
+
 func noNodeID() *amqperr.Error {
 	return adminError(amqperr.PreconditionFailed, "The id of a node must not be 0")
 }

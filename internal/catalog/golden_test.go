@@ -56,6 +56,30 @@ func TestFormat1(t *testing.T) {
 	})
 }
 
+// TestFormat3 is the same of what is written once a node knows more than the first level.
+func TestFormat3(t *testing.T) {
+	datadriven.RunTest(t, "testdata/golden/version3.txt", func(t *testing.T, d *datadriven.TestData) string {
+		switch d.Cmd {
+		case "commands":
+			var out strings.Builder
+			for _, cmd := range levelCommands() {
+				fmt.Fprintf(&out, "%x\n", cmd)
+			}
+			return out.String()
+		case "replay":
+			return fmt.Sprintf("%x\n", replayed(t, d.Input).AppendSnapshot(nil))
+		case "restore":
+			m := restored(t, d.Input)
+			if fmt.Sprintf("%x", m.AppendSnapshot(nil)) != strings.TrimSpace(d.Input) {
+				t.Fatal("written anew it is different")
+			}
+			return listLevels(m.View())
+		}
+		t.Fatalf("unknown command %s", d.Cmd)
+		return ""
+	})
+}
+
 func replayed(t *testing.T, input string) *Machine {
 	m := New()
 	for line := range strings.Lines(input) {

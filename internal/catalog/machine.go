@@ -156,6 +156,12 @@ func (t *txn) decodeNode(k commandKind, d *decoder) func() *amqperr.Error {
 		id := d.Uint()
 		d.Flags(&on)
 		return func() *amqperr.Error { return t.setVoter(id, on) }
+	case cmdSetLevels:
+		id, levels := d.Uint(), d.levels()
+		return func() *amqperr.Error { return t.setLevels(id, levels) }
+	case cmdRaiseLevel:
+		to := d.level()
+		return func() *amqperr.Error { return t.raiseLevel(to) }
 	case cmdNodeGone:
 		id, inc := d.Uint(), Incarnation(d.Uint())
 		return func() *amqperr.Error { return t.nodeGone(id, inc) }

@@ -163,7 +163,7 @@ func drawPlace(t *rapid.T, d *QueueDecl) {
 func (m *model) drawNodes(t *rapid.T) (cmd []byte, code uint16) {
 	id := drawNode(t)
 	n := m.node(id)
-	switch rapid.SampledFrom([]string{"add", "add", "add", "remove", "drain", "vote", "gone"}).Draw(t, "on node") {
+	switch rapid.SampledFrom([]string{"add", "add", "add", "remove", "drain", "vote", "gone", "levels", "raise"}).Draw(t, "on node") {
 	case "add":
 		added := Node{ID: id, Name: fmt.Sprint("n", rapid.IntRange(1, 5).Draw(t, "name")), Addr: "a", Voter: rapid.Bool().Draw(t, "voter")}
 		cmd = AddNode(added)
@@ -202,6 +202,30 @@ func (m *model) drawNodes(t *rapid.T) (cmd []byte, code uint16) {
 			return cmd, 404
 		}
 		n.Voter = on
+	case "levels":
+		l := Levels{1, uint16(rapid.IntRange(1, 3).Draw(t, "most"))}
+		if l.Most > 1 {
+			l.Least = uint16(rapid.IntRange(1, 2).Draw(t, "least"))
+		}
+		cmd = SetLevels(id, l)
+		switch {
+		case n == nil:
+			return cmd, 404
+		case l.Least > m.level || l.Most < m.level:
+			return cmd, 406
+		}
+		n.levels = l
+	case "raise":
+		to := uint16(rapid.IntRange(1, 3).Draw(t, "level"))
+		cmd = RaiseLevel(to)
+		if to > m.level {
+			for _, n := range m.nodes {
+				if knows := max(n.levels.Most, 1); knows < to {
+					return cmd, 406
+				}
+			}
+			m.level = to
+		}
 	case "gone":
 		inc := Incarnation(rapid.IntRange(0, int(m.started)).Draw(t, "incarnation"))
 		cmd = NodeGone(id, inc)
@@ -267,10 +291,11 @@ func (m *model) drawMembers(t *rapid.T, v *View) (cmd []byte, code uint16) {
 
 func summarizeNode(n *Node, c Counts, queues []string) string {
 	slices.Sort(queues)
-	return fmt.Sprintf("node %d %q %q incarnation %d %v %v %d %+v: %q", n.ID, n.Name, n.Addr, n.Incarnation, n.Voter, n.Drained, n.Joined, c, queues)
+	return fmt.Sprintf("node %d %q %q incarnation %d %v %v %d %v %+v: %q", n.ID, n.Name, n.Addr, n.Incarnation, n.Voter, n.Drained, n.Joined, n.Levels(), c, queues)
 }
 
 func (m *model) summarizeNodes() (lines []string) {
+	lines = append(lines, fmt.Sprint("level ", m.level))
 	for _, n := range append(slices.Clone(m.nodes), new(Node)) {
 		var c Counts
 		var queues []string
@@ -295,6 +320,7 @@ func (m *model) summarizeNodes() (lines []string) {
 }
 
 func summarizeNodes(v *View) (lines []string) {
+	lines = append(lines, fmt.Sprint("level ", v.Level()))
 	for _, n := range append(slices.Collect(v.Nodes().All()), new(Node)) {
 		var queues []string
 		for q := range v.QueuesOn(n.ID).All() {

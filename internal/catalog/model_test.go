@@ -25,10 +25,11 @@ type model struct {
 	bindings  []*Binding
 	nodes     []*Node
 	started   Incarnation
+	level     uint16
 }
 
 func newModel() *model {
-	m := new(model)
+	m := &model{level: 1}
 	m.addVHost("/")
 	return m
 }

@@ -52,6 +52,8 @@ func TestScripts(t *testing.T) {
 				out.Write(append(b, '\n'))
 			case "nodes":
 				out.WriteString(listNodes(m.View()))
+			case "levels":
+				out.WriteString(listLevels(m.View()))
 			case "list":
 				out.WriteString(list(m.View()))
 			default:
@@ -215,6 +217,10 @@ func parseCommand(t *testing.T, fields []string) []byte {
 		return SetDrained(w.node(), !w.flag("off"))
 	case "vote":
 		return SetVoter(w.node(), !w.flag("off"))
+	case "levels":
+		return SetLevels(w.node(), Levels{uint16(atoi(w.next())), uint16(atoi(w.next()))})
+	case "raise":
+		return RaiseLevel(uint16(atoi(w.next())))
 	case "gone":
 		return NodeGone(w.node(), Incarnation(atoi(w.next())))
 	case "add-member":
@@ -387,6 +393,18 @@ func listNodes(v *View) string {
 		on(n.ID)
 	}
 	return b.String()
+}
+
+// listLevels prints what the nodes know and write.
+func listLevels(v *View) string {
+	s := fmt.Sprintf("level %d", v.Level())
+	if next := v.NextLevel(); next != 0 {
+		s += fmt.Sprintf(", all know %d", next)
+	}
+	for n := range v.Nodes().All() {
+		s += fmt.Sprintf("\nnode %d knows %v", n.ID, n.Levels())
+	}
+	return s + "\n"
 }
 
 func flags(list ...any) (s string) {

@@ -9,14 +9,24 @@ import (
 )
 
 // snapshotVersion is the first byte of a snapshot. Version 1, which knows nodes by strings and queues without a place, is
-// still read.
-const snapshotVersion = 2
+// still read. Version 2 knows nothing of levels: it is what is written as long as there is nothing to be said of them.
+const (
+	snapshotVersion       = 3
+	snapshotWithoutLevels = 2
+)
 
 // AppendSnapshot appends the whole state. Equal states have equal snapshots.
 func (m *Machine) AppendSnapshot(dst []byte) []byte {
 	v := m.view.Load()
 	e := &encoder{b: dst}
-	e.byte(snapshotVersion)
+	version := byte(snapshotWithoutLevels)
+	if v.level != 0 || v.saysLevels() {
+		version = snapshotVersion
+	}
+	e.byte(version)
+	if version >= snapshotVersion {
+		e.uint(uint64(v.Level()))
+	}
 	e.flags(v.bootstrapped)
 	e.uint(v.generation)
 	e.uint(uint64(v.lastQueue))
@@ -25,6 +35,10 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 	e.uint(uint64(v.nodes.Len()))
 	for _, n := range v.nodes.All() {
 		e.node(n)
+		if version >= snapshotVersion {
+			e.uint(uint64(n.Levels().Least))
+			e.uint(uint64(n.Levels().Most))
+		}
 	}
 	e.uint(uint64(v.vhosts.Len()))
 	for _, vh := range v.vhosts.All() {
@@ -39,6 +53,16 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 		e.permission(p)
 	}
 	return e.b
+}
+
+// saysLevels reports whether any node has said that it knows more, or less, than the first level.
+func (v *View) saysLevels() bool {
+	for _, n := range v.nodes.All() {
+		if n.levels != (Levels{}) {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *encoder) node(n *Node) {
@@ -103,6 +127,11 @@ func (m *Machine) Restore(snapshot []byte) error {
 		return fmt.Errorf("catalog: snapshot of version %d, this node reads version %d", version, snapshotVersion)
 	}
 	t := &txn{edit: new(ordmap.Edit), res: new(Result)}
+	if version >= 3 {
+		if level := d.level(); level > 1 {
+			t.level = level
+		}
+	}
 	d.Flags(&t.bootstrapped)
 	t.generation = d.Uint()
 	t.lastQueue, t.lastExchange, t.lastIncarnation = QueueID(d.Uint()), ExchangeID(d.Uint()), Incarnation(d.Uint())
@@ -137,6 +166,11 @@ func (d *decoder) node(version byte) *Node {
 	n := &Node{ID: d.Uint(), Name: d.Text(), Addr: d.Text(), Incarnation: Incarnation(d.Uint())}
 	d.Flags(&n.Voter, &n.Drained)
 	n.Joined = int64(d.Uint())
+	if version >= 3 {
+		if n.levels = d.levels(); n.levels == firstLevels {
+			n.levels = Levels{}
+		}
+	}
 	return n
 }
 

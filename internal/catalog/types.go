@@ -26,6 +26,8 @@ type Node struct {
 	Voter       bool        // it has a say in the catalog's own group; the others only listen
 	Drained     bool        // no leader and no new queue is put there
 	Joined      int64       // when it was added, ns since 1970; 0 for one that has always been alone
+
+	levels Levels // see Levels; zero stands for the first level alone
 }
 
 // Member is one copy of a quorum queue.
@@ -161,7 +163,7 @@ type Result struct {
 	Queue       *Queue      // declare: the queue, new or existing
 	Exchange    *Exchange   // declare: the exchange, new or existing
 	Created     bool        // declare, bind and the like: it did not exist before
-	Node        *Node       // AddNode, SetDrained, SetVoter: as it is now; RemoveNode: as it was
+	Node        *Node       // AddNode, SetDrained, SetVoter, SetLevels: as it is now; RemoveNode: as it was
 	Incarnation Incarnation // NewIncarnation
 	Removed     Removed
 }

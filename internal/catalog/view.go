@@ -13,6 +13,7 @@ import (
 type View struct {
 	generation   uint64
 	bootstrapped bool
+	level        uint16 // 0 stands for 1
 
 	vhosts      ordmap.Map[string, *VHost]
 	users       ordmap.Map[string, *User]
