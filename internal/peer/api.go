@@ -99,6 +99,19 @@ type Hello struct {
 	Name        string // for people; at most 255 bytes
 	Addr        string // where it says it can be reached; at most 255 bytes
 	Info        []byte // what the layers above say of themselves; at most 4 KiB
+	Levels      Levels
+}
+
+// Levels is what a node says of the formats of the layers above: which it knows, and which its cluster uses. Nodes of a cluster
+// whose level they do not know get no connection.
+type Levels struct {
+	Least, Most uint16 // 0: it did not say; it knows the first only
+	Cluster     uint16 // 0: not known, or in none
+}
+
+// knows reports whether the node knows a level; 0 is no level, which everybody knows.
+func (l Levels) knows(level uint16) bool {
+	return level == 0 || max(l.Least, 1) <= level && level <= max(l.Most, 1)
 }
 
 // Links are a node's links to its peers. All methods may be called by several
@@ -151,6 +164,7 @@ var (
 	ErrEarlier   = errors.New("a later start of the same node has been seen: two processes use its data folder or a copy of it")
 	ErrOtherNode = errors.New("another node than the expected one is at this address")
 	ErrBusy      = errors.New("the node is busy with other requests")
+	ErrLevel     = errors.New("the version of a node does not fit the cluster's")
 	ErrGarbage   = errors.New("what came is not the protocol of the nodes")
 	ErrNoAnswer  = errors.New("no answer")
 )

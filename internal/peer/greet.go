@@ -73,6 +73,8 @@ func (g *greeter) dial(conn io.ReadWriter, p purpose, to NodeID) (Hello, error) 
 		refused = ErrOtherNode
 	}
 	switch refused {
+	case ErrLevel:
+		refused = levelsDiffer(own.Levels, its.Levels)
 	case ErrCluster:
 		refused = fmt.Errorf("%w: it is in %v, this node in %v", ErrCluster, its.Cluster, own.Cluster)
 	case ErrOtherNode:
@@ -118,7 +120,7 @@ func (g *greeter) accept(conn io.ReadWriter, decide func(*greeting) error) (gree
 		return its, fmt.Errorf("%w: its proof is wrong", ErrSecret)
 	}
 	refused := judge(own, &its.Hello)
-	if its.purpose == purposeProbe && refused == ErrCluster {
+	if its.purpose == purposeProbe && (refused == ErrCluster || refused == ErrLevel) {
 		refused = nil
 	}
 	if refused == nil && its.to != 0 && its.to != own.Node {
@@ -136,7 +138,10 @@ func (g *greeter) accept(conn io.ReadWriter, decide func(*greeting) error) (gree
 	if _, err := conn.Write(answer); err != nil && refused == nil {
 		refused = err
 	}
-	if refused == ErrCluster {
+	switch refused {
+	case ErrLevel:
+		refused = levelsDiffer(own.Levels, its.Levels)
+	case ErrCluster:
 		refused = fmt.Errorf("%w: it is in %v, this node in %v", ErrCluster, its.Cluster, own.Cluster)
 	}
 	return its, refused
@@ -151,8 +156,27 @@ func judge(own *greeting, its *Hello) error {
 		return ErrSameNode
 	case own.purpose != purposeProbe && differ(own.Cluster, its.Cluster):
 		return ErrCluster
+	case own.purpose != purposeProbe && !(own.Levels.knows(levelOf(own.Levels, its.Levels)) && its.Levels.knows(levelOf(own.Levels, its.Levels))):
+		return ErrLevel
 	}
 	return nil
+}
+
+// levelOf is the level of the cluster: it only goes up, and one of the two may not have heard yet.
+func levelOf(own, its Levels) uint16 { return max(own.Cluster, its.Cluster) }
+
+// levelsDiffer says which of the two nodes does not know the level of the cluster.
+func levelsDiffer(own, its Levels) error {
+	who, level, knows := "the other node", levelOf(own, its), its
+	if !own.knows(level) {
+		who, knows = "this node", own
+	}
+	least, most := max(knows.Least, 1), max(knows.Most, 1)
+	todo := "update it"
+	if level < least {
+		todo = "first run a version on all nodes that knows both"
+	}
+	return fmt.Errorf("%w: the cluster is at level %d, %s knows %d to %d: %s", ErrLevel, level, who, least, most, todo)
 }
 
 // differ says that both nodes are in a cluster, and not in the same.

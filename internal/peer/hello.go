@@ -26,6 +26,8 @@ import (
 //	+----------+-------+---------+-------+----------+-------------+----------+
 //	| to (8)   | nonce (32)      | name, addr, info: u16 and bytes each       |
 //	+----------+-----------------+----------------------------------------------+
+//	| levels: least, most, cluster's (2 each)        |    one that ends before said nothing
+//	+------------------------------------------------+
 //
 // What a later version appends is left unread. Flag 1: I have a secret. to is the
 // node that is expected, 0 if anybody.
@@ -66,6 +68,7 @@ type refusal uint8
 // refusals is the order of the codes; it is part of the protocol.
 var refusals = []error{
 	nil, ErrVersion, ErrSecret, ErrCluster, ErrSelf, ErrSameNode, ErrStranger, ErrEarlier, ErrOtherNode, ErrBusy,
+	ErrLevel,
 }
 
 func (r refusal) err() error {
@@ -113,6 +116,9 @@ func appendGreeting(dst []byte, g *greeting) []byte {
 	for _, s := range []string{g.Name, g.Addr, string(g.Info)} {
 		dst = binary.LittleEndian.AppendUint16(dst, uint16(len(s)))
 		dst = append(dst, s...)
+	}
+	for _, level := range []uint16{g.Levels.Least, g.Levels.Most, g.Levels.Cluster} {
+		dst = binary.LittleEndian.AppendUint16(dst, level)
 	}
 	binary.LittleEndian.PutUint32(dst[start+helloHead-4:], uint32(len(dst)-start-helloHead))
 	return dst
@@ -169,6 +175,10 @@ func parseGreeting(body []byte, g *greeting) error {
 		texts[i], rest = rest[2:2+n:2+n], rest[2+n:]
 	}
 	g.Name, g.Addr, g.Info = string(texts[0]), string(texts[1]), texts[2]
+	if len(rest) >= 6 {
+		level := func(i int) uint16 { return binary.LittleEndian.Uint16(rest[2*i:]) }
+		g.Levels = Levels{Least: level(0), Most: level(1), Cluster: level(2)}
+	}
 	if g.Node == 0 {
 		return fmt.Errorf("%w: a node without an id", ErrGarbage)
 	}

@@ -21,6 +21,12 @@ type Options struct {
 	Addr        string // where the others reach this node
 	Info        []byte // given to Up on the other side; at most 4 KiB
 	Handler     Handler
+	// Levels is what the node says of its formats; nil: nothing. It is called for each greeting, from any goroutine, and must not
+	// block.
+	Levels func() Levels
+	// Unfit, if not nil, is told of a node of the cluster, or of one that this node wants to join, whose level this one does not
+	// know. It is called from any goroutine and must not block.
+	Unfit func(its Hello)
 
 	Listener net.Listener // of the TCP links, which close it
 	// Secret, if not empty, is what both sides have to know. It is never sent, but
@@ -95,6 +101,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Levels == nil {
+		o.Levels = func() Levels { return Levels{} }
 	}
 	if o.Called == nil {
 		o.Called = func(n NodeID) string { return strconv.FormatUint(uint64(n), 10) }

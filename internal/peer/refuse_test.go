@@ -12,6 +12,9 @@ import (
 // Two nodes that must not talk to each other: both say why, and no link comes up.
 func TestNodesThatDoNotFit(t *testing.T) {
 	secret := func(s string) func(*Options) { return func(o *Options) { o.Secret = []byte(s) } }
+	levels := func(least, most, cluster uint16) func(*Options) {
+		return func(o *Options) { o.Levels = func() Levels { return Levels{least, most, cluster} } }
+	}
 	for _, c := range []struct {
 		name string
 		x, y func(*Options)
@@ -23,6 +26,10 @@ func TestNodesThatDoNotFit(t *testing.T) {
 		{"a secret on one side", secret("a long secret"), nil, 2, ErrSecret, "has none"},
 		{"another cluster", func(o *Options) { o.Cluster = ClusterID{1} }, func(o *Options) { o.Cluster = ClusterID{2} }, 2, ErrCluster, "it is in"},
 		{"later versions only", nil, func(o *Options) { o.least, o.most = 2, 9 }, 2, ErrVersion, "2 to 9"},
+		{"an older version", levels(2, 3, 3), levels(1, 2, 0), 2, ErrLevel, "level 3, the other node knows 1 to 2: update it"},
+		{"a newer version", levels(1, 1, 0), levels(2, 3, 2), 2, ErrLevel, "level 2, this node knows 1 to 1: update it"},
+		{"a version that says nothing", levels(2, 3, 2), nil, 2, ErrLevel, "the other node knows 1 to 1"},
+		{"a much newer version", levels(1, 2, 1), levels(2, 3, 0), 2, ErrLevel, "first run a version on all nodes that knows both"},
 		{"a copied folder", nil, nil, 1, ErrSameNode, "data folder"},
 		{"another node at the address", nil, nil, 2, ErrOtherNode, ""},
 	} {

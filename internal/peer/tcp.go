@@ -84,6 +84,7 @@ func (t *TCP) self() Hello {
 	return Hello{
 		Least: t.o.least, Most: t.o.most, Cluster: t.cluster, Node: t.o.Node, Incarnation: t.o.Incarnation,
 		Instance: t.instance, Name: t.o.Name, Addr: t.o.Addr, Info: t.o.Info,
+		Levels: t.o.Levels(),
 	}
 }
 
@@ -396,6 +397,7 @@ func (t *TCP) receive(raw net.Conn) {
 		}
 		if err != nil && !closed {
 			t.refused(raw, &its, err)
+			t.unfit(its.Hello, err)
 		}
 		return
 	}
@@ -469,10 +471,17 @@ func (t *TCP) refused(conn net.Conn, its *greeting, err error) {
 	t.complaints.say(level, time.Minute, "in "+host+class(err), "a connection of another node was refused", args...)
 }
 
+// unfit tells of a node whose level this one does not know, if that is why there is no connection.
+func (t *TCP) unfit(its Hello, err error) {
+	if t.o.Unfit != nil && errors.Is(err, ErrLevel) && !t.o.Levels().knows(its.Levels.Cluster) {
+		t.o.Unfit(its)
+	}
+}
+
 // class is what an error is about, for counting alike ones together.
 func class(err error) string {
 	for _, e := range []error{
-		ErrVersion, ErrSecret, ErrCluster, ErrSelf, ErrSameNode, ErrStranger, ErrEarlier, ErrOtherNode, ErrBusy, ErrGarbage, errTwice,
+		ErrVersion, ErrSecret, ErrCluster, ErrSelf, ErrSameNode, ErrStranger, ErrEarlier, ErrOtherNode, ErrBusy, ErrGarbage, ErrLevel, errTwice,
 	} {
 		if errors.Is(err, e) {
 			return e.Error()
@@ -506,6 +515,7 @@ func (t *TCP) dial(ctx context.Context, addr string, p purpose, to NodeID) (net.
 	}
 	if err != nil {
 		raw.Close()
+		t.unfit(its, err)
 		return nil, its, err
 	}
 	s.stall = t.o.Stall
