@@ -20,6 +20,10 @@ const firstQueue QueueID = 64
 // copied path per map, about as much as the rest of a command.
 type Machine struct {
 	view atomic.Pointer[View]
+
+	// Raising, if not nil, is told before the level goes up, or a snapshot is taken over with a higher one: nobody sees it yet.
+	// It runs within Apply and Restore.
+	Raising func(level uint16)
 }
 
 // New returns an empty machine: it has not even a vhost, see [Bootstrap].
@@ -42,10 +46,17 @@ func (m *Machine) Apply(_ uint64, time int64, cmd []byte) any {
 	}
 	if t.generation != before {
 		t.generation = before + 1
-		v := t.View
-		m.view.Store(&v)
+		m.publish(t.View)
 	}
 	return t.res
+}
+
+// publish makes a view the newest.
+func (m *Machine) publish(v View) {
+	if level := v.Level(); level > m.view.Load().Level() && m.Raising != nil {
+		m.Raising(level)
+	}
+	m.view.Store(&v)
 }
 
 // txn is one command under way: a view nobody else sees yet. If the command fails, the txn is dropped, and with it all it

@@ -153,8 +153,7 @@ func (m *Machine) Restore(snapshot []byte) error {
 	if err := d.done(); err != nil {
 		return err
 	}
-	v := t.View
-	m.view.Store(&v)
+	m.publish(t.View)
 	return nil
 }
 

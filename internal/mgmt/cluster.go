@@ -15,6 +15,7 @@ type Cluster struct {
 	Listeners    map[string][]Listener        `json:"listeners"` // of this node
 	Flags        []string                     `json:"feature_flags"`
 
+	Level int           `json:"format_level"` // of the formats that nodes exchange
 	Nodes []ClusterNode `json:"nodes"`
 }
 
@@ -28,6 +29,13 @@ type ClusterNode struct {
 	Voter   bool   `json:"voter"`  // votes in the catalog's group
 	Leader  bool   `json:"leader"` // leads it, as far as is known here
 	Self    bool   `json:"self"`
+	Levels  Levels `json:"format_levels"` // that it knows
+}
+
+// Levels are those from one to another.
+type Levels struct {
+	Least int `json:"least"`
+	Most  int `json:"most"`
 }
 
 func (s *Server) cluster(http.ResponseWriter, *http.Request) (any, error) {

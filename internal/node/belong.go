@@ -168,10 +168,19 @@ func (m *mesh) tellRemoved(r *catalog.Result) {
 		"queues", len(r.Removed.Queues), "first", names, "copies_of_quorum_queues", len(r.Removed.Members))
 }
 
-// removal is what becomes of a node when it hears that the cluster has taken it out.
+// removal is what becomes of a node when it hears that the cluster has taken it out, or, while it starts, that it does not fit.
 type removal struct {
 	is   chan struct{} // closed then
 	once sync.Once
+	why  error // set before
+}
+
+// say says why the node has no place in its cluster; the first reason counts.
+func (r *removal) say(why error) {
+	r.once.Do(func() {
+		r.why = why
+		close(r.is)
+	})
 }
 
 // Removed is closed when the node has heard that its cluster has taken it out. Whoever runs it stops it then.
@@ -179,10 +188,12 @@ func (n *Node) Removed() <-chan struct{} { return n.removal.is }
 
 // expelled takes note of it.
 func (n *Node) expelled(why error) {
-	n.removal.once.Do(func() {
+	select {
+	case <-n.removal.is:
+	default:
 		n.log.Error("this node is no longer in its cluster", "reason", why)
-		close(n.removal.is)
-	})
+		n.removal.say(why)
+	}
 }
 
 // ends returns a context of the start that ends with it.
@@ -191,7 +202,7 @@ func (r *removal) ends(ctx context.Context) (context.Context, context.CancelFunc
 	go func() {
 		select {
 		case <-r.is:
-			cancel(ErrRemoved)
+			cancel(r.why)
 		case <-ctx.Done():
 		}
 	}()

@@ -159,7 +159,7 @@ func (passerBy) Call(from peer.Hello, msg []byte) []byte {
 }
 
 // outside opens what a node makes calls with that is not running.
-func outside(s *config.Settings, id *identity, name string, log *slog.Logger) (*peer.TCP, error) {
+func outside(s *config.Settings, id *identity, name string, known catalog.Levels, log *slog.Logger) (*peer.TCP, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -170,6 +170,7 @@ func outside(s *config.Settings, id *identity, name string, log *slog.Logger) (*
 	}
 	o := peer.Options{
 		Node: peer.NodeID(id.number()), Incarnation: id.Starts, Cluster: peer.ClusterID(state.Cluster()), Name: name, Addr: s.Cluster.Address,
+		Levels:  func() peer.Levels { return peer.Levels{Least: known.Least, Most: known.Most} },
 		Handler: passerBy{}, Listener: l, Secret: []byte(s.Cluster.Secret), Logger: log,
 	}
 	if s.Cluster.TLS {

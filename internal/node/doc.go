@@ -20,6 +20,7 @@
 //	belong.go    who is in the cluster, for a node that was away
 //	calls.go     what nodes ask each other outside their links
 //	forward.go   commands of the catalog on their way to its leader
+//	levels.go   which formats it knows, and the cluster uses
 //	meshfacts.go what cluster_status shows
 //	identity.go  the data folder: its lock, who it belongs to, incarnations
 //	reconcile.go what the catalog says against what the log holds

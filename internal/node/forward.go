@@ -89,10 +89,26 @@ type clusterCatalog struct {
 	*catalog.Machine
 	applied  func(origin, session, seq uint64, r *catalog.Result) // on the worker; r is nil for a barrier
 	restored func()                                               // on the worker: the state came whole
+	most     uint16                                               // the highest level of the formats that can be read here
+}
+
+// unfit reports whether the cluster has gone to a level that is not known here. The node ends then: nothing of what follows
+// is applied, and no state is written that would lack it.
+func (c *clusterCatalog) unfit() bool { return c.View().Level() > c.most }
+
+// AppendSnapshot implements replica.SimpleMachine.
+func (c *clusterCatalog) AppendSnapshot(dst []byte) []byte {
+	if c.unfit() {
+		invariant.Failf("node: the catalog is at level %d, this version knows none above %d", c.View().Level(), c.most)
+	}
+	return c.Machine.AppendSnapshot(dst)
 }
 
 // Apply implements replica.SimpleMachine.
 func (c *clusterCatalog) Apply(index uint64, now int64, b []byte) any {
+	if c.unfit() {
+		return (*catalog.Result)(nil)
+	}
 	if len(b) == 0 || b[0] != envelopeVersion {
 		invariant.Failf("node: a command of the catalog in an unknown envelope")
 	}

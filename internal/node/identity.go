@@ -42,6 +42,8 @@ type identity struct {
 	Cluster *cluster.State `json:"cluster,omitempty"`
 	// Peers are the nodes of the cluster as they were last known, to be found again by.
 	Peers []cluster.Node `json:"peers,omitempty"`
+	// Level is the highest level of formats that may be in the folder; absent: the first.
+	Level uint16 `json:"level,omitempty"`
 }
 
 // number is what catalog and other nodes know the node by; never 0.

@@ -43,7 +43,7 @@ func (l *Life) depart(ctx context.Context, id *identity) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, resetWait)
 	defer cancel()
-	links, err := outside(l.o.Settings, id, l.State().Node, l.o.Logger.With("room", "peer"))
+	links, err := outside(l.o.Settings, id, l.State().Node, l.o.levels(), l.o.Logger.With("room", "peer"))
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (l *Life) letIn(ctx context.Context, addr string, id *identity) (next ident
 	if name == "" {
 		name = next.ID
 	}
-	links, err := outside(l.o.Settings, &next, name, l.o.Logger.With("room", "peer"))
+	links, err := outside(l.o.Settings, &next, name, l.o.levels(), l.o.Logger.With("room", "peer"))
 	if err != nil {
 		return next, false, refuse(broker.Unavailable, "%v", err)
 	}

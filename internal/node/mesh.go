@@ -154,7 +154,7 @@ func (n *Node) joinMesh(ctx context.Context, by lookup) error {
 	o := peer.Options{
 		Node: peer.NodeID(m.self), Incarnation: id.Starts, Cluster: peer.ClusterID(m.state.Cluster()), Name: self.Name, Addr: self.Addr,
 		Info: []byte(n.version), Handler: m.ways.Handler(), Beat: m.ways.Heard, MaxMessage: maxMessage + detour.Overhead, Listener: l, Secret: []byte(s.Cluster.Secret), Clock: n.clock, Logger: n.log.With("room", "peer"),
-		Called: m.called,
+		Called: m.called, Levels: n.levels.hello, Unfit: m.unfit,
 	}
 	if s.Cluster.TLS {
 		o.TLS = s.TLS.Load
@@ -388,7 +388,7 @@ func (m *mesh) members() []replica.Member {
 
 // addCatalog adds the catalog's group, replicated.
 func (m *mesh) addCatalog() *replica.SimpleGroup {
-	machine := &clusterCatalog{Machine: m.n.catalog, applied: m.applied, restored: m.restored}
+	machine := &clusterCatalog{Machine: m.n.catalog, applied: m.applied, restored: m.restored, most: m.n.levels.known.Most}
 	var g *replica.SimpleGroup
 	if list := m.members(); list != nil {
 		g = m.n.groups.NewSimpleRaftGroup(catalogGroup, machine, list)

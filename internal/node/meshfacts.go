@@ -21,21 +21,25 @@ func (n *Node) cluster() mgmt.Cluster {
 		Versions: map[string]map[string]string{}, Maintenance: map[string]string{}, Partitions: map[string][]string{},
 		Listeners: map[string][]mgmt.Listener{n.name(): n.facts().Listeners},
 	}
+	v := n.catalog.View()
+	c.Level = int(v.Level())
 	if n.mesh == nil {
 		c.Name = n.name()
 		add(&c, mgmt.ClusterNode{
 			Name: n.name(), ID: strconv.FormatUint(n.identity.number(), 10), State: "up", Voter: true, Leader: true, Self: true,
+			Levels: mgmt.Levels{Least: int(n.levels.known.Least), Most: int(n.levels.known.Most)},
 		}, n.version, false)
 		return c
 	}
 	m := n.mesh
 	c.Name = m.state.Cluster().String()
 	leader := m.forward.leaderNow()
-	nodes := slices.SortedFunc(n.catalog.View().Nodes().All(), func(a, b *catalog.Node) int { return cmp.Compare(a.Name, b.Name) })
+	nodes := slices.SortedFunc(v.Nodes().All(), func(a, b *catalog.Node) int { return cmp.Compare(a.Name, b.Name) })
 	for _, node := range nodes {
 		entry := mgmt.ClusterNode{
 			Name: node.Name, ID: strconv.FormatUint(node.ID, 10), Address: node.Addr, State: cluster.Up.String(),
 			Voter: node.Voter, Leader: node.ID == leader, Self: node.ID == m.self,
+			Levels: mgmt.Levels{Least: int(node.Levels().Least), Most: int(node.Levels().Most)},
 		}
 		version := n.version
 		if !entry.Self {

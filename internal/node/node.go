@@ -57,6 +57,8 @@ type Options struct {
 	Lookup func(ctx context.Context, host string) ([]string, error)
 	// Memory is how much memory there is; the zero value switches the memory alarm off.
 	Memory MemoryLimit
+	// Levels are the levels of formats that the node knows, for tests; zero: those of this build.
+	Levels catalog.Levels
 	// Door is the local socket of the process where that outlives the node, which then has no other; so does whoever
 	// opened it hold the lock of the data folder. Nil: the node has both for itself.
 	Door *mgmt.Door
@@ -70,6 +72,7 @@ type Node struct {
 	log      *slog.Logger
 
 	identity    identity
+	levels      levels
 	incarnation catalog.Incarnation
 	lock        io.Closer
 	seglog      *seglog.Log
@@ -116,6 +119,7 @@ func Start(o Options) (*Node, error) {
 		version: o.Version, memory: o.Memory, started: o.Clock.Now(),
 		stopping: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan struct{}), removal: removal{is: make(chan struct{})}, waits: o.Waits,
 	}
+	n.levels.known = o.levels()
 	if limit := o.Memory.Bytes; limit > 0 {
 		n.ballast = newBallast(limit, o.Settings.MemoryLimit(limit), uint64(debug.SetMemoryLimit(-1)))
 	}
@@ -139,6 +143,9 @@ func (n *Node) start(o Options) (err error) {
 	}
 	fresh := false
 	if n.identity, fresh, err = openIdentity(n.fs, dir); err != nil {
+		return err
+	}
+	if err := n.readable(fresh); err != nil {
 		return err
 	}
 	ctx, cancel := n.removal.ends(cmp.Or(o.Context, context.Background()))
@@ -252,6 +259,7 @@ func (n *Node) openLog(o Options) (err error) {
 		NodeCredit: nodeCredit(mark), ConnectionCredit: nodeCredit(mark) / 64,
 	}
 	n.catalog = catalog.New()
+	n.catalog.Raising = n.raising
 	b := broker.Options{
 		Catalog:  n.catalog,
 		Settings: s, Clock: n.clock, Logger: n.log.With("room", "broker"),
@@ -316,7 +324,7 @@ func (n *Node) replay() error {
 	if err := n.groups.Replay(n.queues.Host); err != nil {
 		return fmt.Errorf("log in %s: %w", path.Join(n.settings.DataDir, logDir), err)
 	}
-	return nil
+	return n.Err()
 }
 
 // DamagedCatalogError says that the data of the catalog (virtual hosts, users,
@@ -341,6 +349,9 @@ func (n *Node) begin(fresh bool) error {
 		return err
 	}
 	n.incarnation = result.Incarnation
+	if err := n.tellLevels(n.propose); err != nil {
+		return err
+	}
 	if !n.catalog.View().Bootstrapped() {
 		if !fresh {
 			n.log.Info("the first start of this data folder ended before it was filled: filling it now")
@@ -348,6 +359,9 @@ func (n *Node) begin(fresh bool) error {
 		if _, err := n.propose(n.defaults()); err != nil {
 			return err
 		}
+	}
+	if err := n.raiseAlone(); err != nil {
+		return err
 	}
 	n.broker.Begin(n.incarnation)
 	return nil

@@ -178,8 +178,8 @@ func (m *mesh) isLost(node uint64) bool {
 	return s.is != cluster.Up && (s.wasUp || m.n.clock.Mono()-s.watched >= int64(cluster.SuspectAfter))
 }
 
-// duties are what the catalog's leader does for the cluster: nodes get into the catalog's group and out of it, and what
-// dies with a node that is gone is removed.
+// duties are what the catalog's leader does for the cluster: nodes get into the catalog's group and out of it, what dies
+// with a node that is gone is removed, and the level of the formats goes up once all nodes know the next one.
 func (m *mesh) duties() {
 	v := m.n.catalog.View()
 	if !v.Bootstrapped() {
@@ -212,6 +212,9 @@ func (m *mesh) carryOut(v *catalog.View, st replica.RaftStatus) {
 				m.mu.Unlock()
 			})
 		}
+	}
+	if next := v.NextLevel(); next != 0 {
+		m.command(catalog.RaiseLevel(next), nil)
 	}
 	change, why := nextChange(v, st, m.self, m.isUp)
 	switch {
@@ -311,6 +314,9 @@ func (m *mesh) enter(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := m.tellLevels(ctx); err != nil {
+		return err
+	}
 	r, err := n.ask(ctx, catalog.NewIncarnation(m.self))
 	if err != nil {
 		return err
@@ -321,6 +327,7 @@ func (m *mesh) enter(ctx context.Context) error {
 			return err
 		}
 	}
+	n.levels.at.Store(uint32(n.catalog.View().Level()))
 	m.belong.entered.Store(true)
 	if self := n.catalog.View().Node(m.self); self.Drained { // a start ends it
 		if _, err := n.ask(ctx, catalog.SetDrained(m.self, false)); err != nil {

@@ -18,9 +18,11 @@ type clusterView struct {
 	Versions     map[string]map[string]string `json:"versions"`
 	Maintenance  map[string]string            `json:"maintenance_status"`
 	Alarms       []string                     `json:"alarms"`
+	Level        int                          `json:"format_level"`
 	Nodes        []struct {
 		Name, Address, State, Reason string
 		Voter, Leader, Self          bool
+		Levels                       struct{ Least, Most int } `json:"format_levels"`
 	} `json:"nodes"`
 	Listeners map[string][]struct {
 		Interface string
@@ -96,6 +98,12 @@ func (c *clusterView) String() string {
 	for _, n := range c.Nodes {
 		role := pick(n.Leader, "leads the catalog", pick(n.Voter, "votes", "listens"))
 		line("Node: %s, address: %s, state: %s%s, %s", n.Name, pick(n.Address == "", "none", n.Address), n.State, pick(n.Reason == "", "", " ("+n.Reason+")"), role)
+	}
+
+	section("Formats")
+	line("Level of the cluster: %d", c.Level)
+	for _, n := range c.Nodes {
+		line("Node: %s, knows: %d to %d", n.Name, n.Levels.Least, n.Levels.Most)
 	}
 
 	section("Listeners")
