@@ -26,7 +26,7 @@ func wantRefused(t *testing.T, what string, err error) {
 	}
 }
 
-// A rolling upgrade to a build that knows the next level of the formats: the cluster goes there when the last node knows it. Then
+// R310: a rolling upgrade to a build that knows the next level of the formats: the cluster goes there when the last node knows it. Then
 // an older build is refused, whether it comes anew, or on a folder that is at that level, be it written down beside the log or not.
 func TestTheLevelRisesWithTheLastNode(t *testing.T) {
 	tr := newTrio(t)
