@@ -190,3 +190,22 @@ func TestRaftReadIndexAtTheEnd(t *testing.T) {
 	l.h.g.raft.close()
 	want(t, "after the end of the node", *l.read(time.Hour), read{0, ErrClosed, 1})
 }
+
+// A question that comes when a new leader does not serve yet is answered as soon as it does, and not only when it is asked again.
+func TestRaftReadIndexOfANewLeader(t *testing.T) {
+	c := newCluster(t, 48, 3, 3, Options{})
+	l := c.mustLead()
+	c.propose(l)
+	c.settle()
+	l.crash()
+	var reads []*read
+	for _, m := range c.nodes {
+		if m != l {
+			reads = append(reads, m.read(time.Second))
+		}
+	}
+	c.settle() // no time passes
+	for _, r := range reads {
+		want(t, "read", *r, read{c.leader().h.g.Index(), nil, 1})
+	}
+}

@@ -3,6 +3,7 @@ package replica
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -33,6 +34,9 @@ type barriers struct {
 	confirmed []barrier // it has said how far to go; this member is not there yet
 	question  uint64    // number of the question under way; names it for good
 	wait      int       // ticks until it is asked again
+
+	// early are the last questions of the other members that came while this one led and did not serve yet.
+	early []*pb.Message
 }
 
 // ReadIndex is a read barrier: done runs when this member, leading or not, has applied everything that was
@@ -69,9 +73,31 @@ func (g *Group) ReadIndex(wait time.Duration, done func(index uint64, err error)
 // any says whether somebody waits.
 func (b *barriers) any() bool { return b != nil && len(b.fresh)+len(b.asked)+len(b.confirmed) > 0 }
 
+// holdRead keeps a question that a leader is asked before it serves, which is a moment after the others know that it leads: who
+// asks would try again only much later.
+func (x *raftGroup) holdRead(m *pb.Message) {
+	if x.reads == nil {
+		x.reads = &barriers{}
+	}
+	b := x.reads
+	b.early = slices.DeleteFunc(b.early, func(was *pb.Message) bool { return was.GetFrom() == m.GetFrom() })
+	if x.has(m.GetFrom()) {
+		b.early = append(b.early, m)
+	}
+}
+
 // askReads puts the question for those who wait. It reports whether raft has something to do by it.
 func (x *raftGroup) askReads() bool {
 	b := x.reads
+	if b != nil && len(b.early) > 0 && x.answersReads() {
+		for _, m := range b.early {
+			if x.serving {
+				_ = x.rn.Step(m)
+			}
+		}
+		b.early = nil
+		return x.serving
+	}
 	if b == nil || len(b.fresh) == 0 || len(b.asked) > 0 || x.lead == 0 || x.lead == x.self && !x.serving {
 		return false
 	}

@@ -151,7 +151,8 @@ func (x *raftGroup) receive(s *Shard, r *round, in *incoming) {
 		}
 	}
 	if in.msg.GetType() == pb.MsgReadIndex && !x.answersReads() {
-		return // it asks again
+		x.holdRead(in.msg)
+		return
 	}
 	if x.stranger(in.msg) || x.unwanted(in.msg) || x.beyond(s, r, in.msg) {
 		return
