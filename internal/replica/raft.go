@@ -81,6 +81,7 @@ type raftGroup struct {
 
 	campaign   int         // ticks until this member asks for an election; 0: it does not
 	deferred   *pb.Message // the last request for a vote that came while there was a leader
+	deferFor   int         // ticks until it is of no use any more
 	attempts   int         // how often it has asked in vain since there was a leader
 	gaveWay    bool        // it has asked, and leaves it to another one that does
 	counted    bool        // in Node.Leading

@@ -39,6 +39,26 @@ func TestVoteIgnoredForALostLeaderIsGiven(t *testing.T) {
 	}
 }
 
+// A request for a vote that was ignored because there was a leader, and there went on to be, counts for nothing when that one is lost later.
+func TestVoteIgnoredLongAgoIsNotGiven(t *testing.T) {
+	c := newCluster(t, 3, 3, 3, Options{})
+	l := c.mustLead()
+	first, second := c.inLine(l)
+	first.n.PeerDown(l.id)
+	c.settle()
+	x := second.h.g.raft
+	if x.deferred == nil {
+		t.Fatal("the request was not ignored")
+	}
+	first.n.PeerUp(l.id)
+	c.settleFor(20)
+	c.mustBe(l)
+	l.up, first.up = false, false
+	second.n.PeerDown(l.id)
+	second.step()
+	want(t, "ticks until it is its turn", x.campaign, campaignStep)
+}
+
 // inLine returns the other members of three in the order in which they ask for an election when l is lost.
 func (c *cluster) inLine(l *member) (first, second *member) {
 	for i := range c.nodes {

@@ -167,6 +167,11 @@ func (x *raftGroup) tick(n int, now int64) {
 			x.gaveWay = false
 		}
 	}
+	if x.deferred != nil {
+		if x.deferFor -= n; x.deferFor <= 0 {
+			x.deferred = nil
+		}
+	}
 	if x.campaign > 0 && x.state != raft.StateLeader {
 		if x.campaign -= n; x.campaign <= 0 {
 			x.attempts++
@@ -222,13 +227,14 @@ func (x *raftGroup) outran(m *pb.Message) {
 }
 
 // deferVote keeps a request for a vote that raft has ignored because this member believes in a leader: who asked may have noticed
-// earlier that the leader is gone.
+// earlier that the leader is gone. It asks again soon if it still wants to be elected, so the request is not kept for long: nobody must
+// wait, or vote, for one that was of an earlier day.
 func (x *raftGroup) deferVote(m *pb.Message) {
 	if t := m.GetType(); t != pb.MsgPreVote && t != pb.MsgVote {
 		return
 	}
 	if st := x.rn.BasicStatus(); st.Lead != 0 && st.Lead != x.self && m.GetTerm() > st.GetTerm() {
-		x.deferred = m
+		x.deferred, x.deferFor = m, 2*campaignAgain
 	}
 }
 
