@@ -76,11 +76,7 @@ func (n *nemesis) mayGo(at, on *rig.Node) string {
 		if err != nil {
 			return err.Error()
 		}
-		var rows []struct {
-			Membership string
-			Last       any `json:"Last Log Index"`
-			Lag        any
-		}
+		var rows []struct{ Membership string }
 		if err := json.Unmarshal([]byte(out), &rows); err != nil {
 			return err.Error()
 		}
