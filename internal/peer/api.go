@@ -47,7 +47,7 @@ func (l Lane) String() string {
 // Handler hears what comes from other nodes. Its methods are called on
 // goroutines of the links, those for different nodes and lanes at the same
 // time. Except Call, none may block, and none may call anything of Links but
-// Send and Room.
+// Send, Room and Break.
 //
 // For one node Up and Down take turns; Message and Writable are called between an
 // Up and its Down only. Suspect and Trust take turns too, whether or not a link is up: a
