@@ -42,7 +42,7 @@ func TestTheAuditNotices(t *testing.T) {
 		}},
 		{"a late answer", "answered after", func(j *journal, r *reader, p func(int) *publish) {
 			one := p(1)
-			one.at -= publishBound + time.Second
+			one.at -= publishBound + time.Hour
 			j.answer(one, nacked)
 		}},
 		{"nothing, as the machine stood still", "", func(j *journal, r *reader, p func(int) *publish) {
