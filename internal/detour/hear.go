@@ -105,7 +105,7 @@ func (e ears) Beat(from peer.NodeID, payload []byte) {
 	was := n.deaf
 	if n.direct {
 		n.listed = n.listed || listed
-		n.deaf = known && n.listed && !listed
+		n.deaf = known && n.listed && !listed && len(list) < mostHeard // a full list may have left this node out
 	}
 	is := n.deaf
 	if is != was {
