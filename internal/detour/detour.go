@@ -78,6 +78,7 @@ type node struct {
 	away   int           // ticks for which it cannot be used without a detour
 	fear   int           // ticks until it is suspect after the end of a detour; 0: does not matter
 	wait   int           // ticks until the next detour is tried
+	tried  peer.NodeID   // by way of which the last one was
 	fresh  int           // ticks for which a link counts as new
 	route  *route
 }

@@ -108,6 +108,34 @@ func TestNoDetourToWhoStandsStill(t *testing.T) {
 	w.want("the same link", w.nodes[1].ups[2] == 1)
 }
 
+// Where a detour cannot be opened by way of one node, it is tried by way of the next.
+func TestDetourByAnotherWay(t *testing.T) {
+	w := newTown(t, 7, 1, 2, 3, 4)
+	w.startAll()
+	w.pass(2 * time.Second)
+	w.apart(1, 2, true, true)
+	for _, id := range []peer.NodeID{1, 2} { // what goes by way of 3 is lost
+		l := w.nodes[3].links
+		w.nodes[3].links = deafTo{l, id}
+	}
+	w.pass(6 * time.Second)
+	w.want("a detour by way of the other", w.nodes[1].Via(2) == 4 && w.nodes[2].Via(1) == 4)
+	w.whole()
+}
+
+// deafTo are links that lose what a node in the middle leads on to another.
+type deafTo struct {
+	peer.Links
+	to peer.NodeID
+}
+
+func (l deafTo) Send(to peer.NodeID, lane peer.Lane, add func([]byte) []byte) bool {
+	if b := add(nil); to == l.to && b[0] == tag {
+		return true
+	}
+	return l.Links.Send(to, lane, add)
+}
+
 // What is under way is bounded by the window, and whoever was refused hears when there is room: also if the lane to the
 // one in the middle, or the next one, is narrower than that.
 func TestDetourIsFull(t *testing.T) {

@@ -1,6 +1,7 @@
 package detour
 
 import (
+	"bytes"
 	"slices"
 
 	"holdfast/internal/peer"
@@ -37,17 +38,26 @@ func (d *Detours) leadOn(lane peer.Lane, f *frame, msg []byte) bool {
 	at := slices.IndexFunc(d.passing, func(p *passing) bool { return p.from == f.from && p.to == f.to && p.lane == lane })
 	if at < 0 {
 		if !d.links.Send(f.to, lane, func(b []byte) []byte { return append(b, msg...) }) {
+			msg = own(msg)
 			d.passing = append(d.passing, &passing{from: f.from, to: f.to, lane: lane, list: [][]byte{msg}, bytes: len(msg)})
 		}
 		return true
 	}
 	p := d.passing[at]
-	p.list, p.bytes = append(p.list, msg), p.bytes+len(msg)
+	p.list, p.bytes = append(p.list, own(msg)), p.bytes+len(msg)
 	if p.bytes > window+d.o.MaxMessage+head {
 		d.forget(f.from, f.to)
 		return false
 	}
 	return true
+}
+
+// own copies a small message that waits: it shares its memory with others, which would be kept with it.
+func own(msg []byte) []byte {
+	if len(msg) < 32<<10 {
+		return bytes.Clone(msg)
+	}
+	return msg
 }
 
 // passOn leads on what waited for a lane. What comes meanwhile waits behind it.

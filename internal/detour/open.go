@@ -64,19 +64,24 @@ func (d *Detours) Tick() {
 	}
 }
 
-// seek tries to open a detour to a node: once there is no link any more, through the first other one that hears it.
+// seek tries to open a detour to a node: once there is no link any more, through another one that hears it; through the next of these when
+// it tries again.
 func (d *Detours) seek(n *node) {
 	d.mu.Lock()
-	var via peer.NodeID
+	var able []peer.NodeID
 	for _, id := range d.wanted {
-		c := d.of(id)
-		if c.sound() && c.beat <= freshBeat && slices.Contains(c.hears, n.id) && (via == 0 || id < via) {
-			via = id
+		if c := d.of(id); c.sound() && c.beat <= freshBeat && slices.Contains(c.hears, n.id) {
+			able = append(able, id)
 		}
 	}
-	if via == 0 || n.route != nil {
+	if len(able) == 0 || n.route != nil {
 		d.mu.Unlock()
 		return
+	}
+	slices.Sort(able)
+	via := able[0]
+	if i := slices.IndexFunc(able, func(id peer.NodeID) bool { return id > n.tried }); i >= 0 {
+		via = able[i]
 	}
 	if n.direct {
 		d.mu.Unlock()
@@ -84,6 +89,7 @@ func (d *Detours) seek(n *node) {
 		return
 	}
 	d.opened++
+	n.tried = via
 	r := &route{d: d, node: n, via: via, id: d.o.Incarnation<<32 | d.opened, ours: true, stage: opening, patience: patience}
 	n.route = r
 	d.mu.Unlock()
