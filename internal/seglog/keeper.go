@@ -188,7 +188,7 @@ func (l *Log) spaceState() (total, live, aim, limit int64) {
 	for _, s := range l.segs {
 		total += s.taken()
 		if s.stuck || s.kept > 0 {
-			live += s.size
+			live += s.taken()
 		} else {
 			live += s.liveBytes
 		}
