@@ -102,6 +102,8 @@ func (l *fakeLog) Replay(fn func(seglog.Replayed) error) error {
 	return nil
 }
 
+func (l *fakeLog) KeepTail(seglog.GroupID, uint64) {}
+
 func (l *fakeLog) Clean() bool               { return l.clean }
 func (l *fakeLog) Start()                    { l.started = true }
 func (l *fakeLog) Quarantined() []seglog.Hit { return l.hits }

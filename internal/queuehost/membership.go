@@ -40,17 +40,23 @@ func (r *Registry) createQuorum(def QueueDef, members []Member) (_ *Handle, over
 			r.forgetMember(h)
 			over = h
 		}
-	case here:
-		h = r.newMember(def)
-		if reason, hit := r.hit(def); hit { // it must not vote
-			h.outOfService(reason)
-			h.lead.hit, h.lead.hitID = true, m.ID
-			r.o.Node.NewGroup(def.ID, h, true)
-			break
-		}
-		r.o.Node.NewRaftGroup(def.ID, h, members)
+	case here && r.ending[def.ID] == 0 && !r.beginHit(def, m): // else it joins when the old one has ended
+		r.o.Node.NewRaftGroup(def.ID, r.newMember(def), members)
 	}
 	return r.newEntry(def, members), over, nil
+}
+
+// beginHit begins a member out of service, if the log has lost something of it: it must not vote, and another one has to
+// take its place. False: the log has not. The mutex is held.
+func (r *Registry) beginHit(def QueueDef, m Member) bool {
+	reason, hit := r.hit(def)
+	if hit {
+		h := r.newMember(def)
+		h.outOfService(reason)
+		h.lead.hit, h.lead.hitID = true, m.ID
+		r.o.Node.NewGroup(def.ID, h, true)
+	}
+	return hit
 }
 
 // over reports whether a member can go: it is not to be here, and the group needs it no more, or gets nothing from
@@ -122,7 +128,7 @@ func (r *Registry) SetMembers(id seglog.GroupID, members []Member) {
 
 // join begins an empty member, unless one before it has yet to end. The mutex is held.
 func (r *Registry) join(f *far, m Member) {
-	if r.ending[f.def.ID] == 0 {
+	if r.ending[f.def.ID] == 0 && !r.beginHit(f.def, m) {
 		r.o.Node.JoinRaftGroup(f.def.ID, r.newMember(f.def), m.ID)
 	}
 }
@@ -142,7 +148,7 @@ func (h *host) Removed() {
 	}
 }
 
-// forgetMember takes a member out of the registry; endMember must follow. The mutex is held.
+// forgetMember takes a member, or data that nobody claims, out of the registry; endMember must follow. The mutex is held.
 func (r *Registry) forgetMember(h *host) {
 	delete(r.hosts, h.def.ID)
 	delete(r.quarantined, h.def.ID)
@@ -152,7 +158,7 @@ func (r *Registry) forgetMember(h *host) {
 // endMember ends a member here; the queue may go on elsewhere. A new one begins only when it is in the log that this one has ended.
 func (r *Registry) endMember(h *host) {
 	id := h.def.ID
-	if h.lead.hit {
+	if h.lead == nil || h.lead.hit { // no raft group
 		h.handle.put(op{kind: opDrop, call: &call{reason: errQueueAbsent, done: func() { r.ended(id) }}})
 		return
 	}
@@ -162,7 +168,7 @@ func (r *Registry) endMember(h *host) {
 	})
 }
 
-// ended goes on when a member here has ended.
+// ended goes on when a member, or discarded data, have ended here.
 func (r *Registry) ended(id seglog.GroupID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,8 +176,12 @@ func (r *Registry) ended(id seglog.GroupID) {
 		return
 	}
 	delete(r.ending, id)
+	if r.hosts[id] != nil {
+		return
+	}
+	delete(r.quarantined, id) // damage that was found meanwhile is in what has ended
 	f := r.far(id)
-	if f == nil || f.entry == nil || r.hosts[id] != nil {
+	if f == nil || f.entry == nil {
 		return
 	}
 	f.mu.Lock()

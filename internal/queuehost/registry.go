@@ -114,7 +114,7 @@ type Registry struct {
 	mu          sync.RWMutex
 	hosts       map[seglog.GroupID]*host
 	quarantined map[seglog.GroupID]string // reasons; groups the log did not replay
-	ending      map[seglog.GroupID]int    // members of quorum queues that have yet to end
+	ending      map[seglog.GroupID]int    // members of quorum queues, and discarded data, that have yet to end
 }
 
 // New returns an empty registry.
@@ -366,7 +366,8 @@ func (r *Registry) Orphans() []Orphan {
 }
 
 // Discard gives up on an orphan, or on the data of a quarantined queue, which
-// is gone afterwards. Its space comes back.
+// is gone afterwards. Its space comes back. A queue that other nodes serve stays reachable
+// here; a member of it may come here again, and begins when the old data have ended.
 func (r *Registry) Discard(id seglog.GroupID) error {
 	r.mu.Lock()
 	h := r.hosts[id]
@@ -375,6 +376,11 @@ func (r *Registry) Discard(id seglog.GroupID) error {
 	if h != nil && h.claimed && h.unavailable.Load() == nil || h == nil && !hit {
 		r.mu.Unlock()
 		return fmt.Errorf("group %d is neither an orphan nor quarantined", id)
+	}
+	if h == nil && r.ending[id] > 0 { // it goes already
+		delete(r.quarantined, id)
+		r.mu.Unlock()
+		return nil
 	}
 	if h == nil {
 		h = r.newHost(QueueDef{ID: id, Durable: true})
@@ -388,8 +394,14 @@ func (r *Registry) Discard(id seglog.GroupID) error {
 			r.o.Node.NewGroup(id, h, true)
 		}
 	}
+	if h.claimed { // the queue goes with them
+		r.mu.Unlock()
+		r.Drop(id, errors.New("the queue was discarded"), nil)
+		return nil
+	}
+	r.forgetMember(h)
 	r.mu.Unlock()
-	r.Drop(id, errors.New("the queue was discarded"), nil)
+	r.endMember(h)
 	return nil
 }
 
