@@ -13,15 +13,21 @@ import (
 	"holdfast/internal/vfs"
 )
 
-// A member whose log turns out to be damaged is given up in the middle of a turn of its group: what the
-// group still has to say to it then is of no use, and does no harm.
-func TestMemberGivenUpInItsTurn(t *testing.T) {
+// newTrioThatServes is three nodes with the quorum queue 7, which has a leader, and the first node's member of it.
+func newTrioThatServes(t *testing.T) (*trio, *host) {
+	t.Helper()
 	x := newTrio(t, 1, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
-	defer x.close(t)
-	h := x.nodes[0].reg.member(7)
 	led := make(chan struct{})
 	x.nodes[0].reg.Get(7).Count(func(uint64, uint64, error) { close(led) })
 	<-led
+	return x, x.nodes[0].reg.member(7)
+}
+
+// A member whose log turns out to be damaged is given up in the middle of a turn of its group: what the
+// group still has to say to it then is of no use, and does no harm.
+func TestMemberGivenUpInItsTurn(t *testing.T) {
+	x, h := newTrioThatServes(t)
+	defer x.close(t)
 	done := make(chan struct{})
 	h.group.Do(func() {
 		defer close(done)
@@ -40,12 +46,8 @@ func TestMemberGivenUpInItsTurn(t *testing.T) {
 
 // A member that was given up names nobody as the leader, and keeps nobody waiting for itself.
 func TestMemberGivenUpLeadsNobody(t *testing.T) {
-	x := newTrio(t, 1, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	x, h := newTrioThatServes(t)
 	defer x.close(t)
-	h := x.nodes[0].reg.member(7)
-	led := make(chan struct{})
-	x.nodes[0].reg.Get(7).Count(func(uint64, uint64, error) { close(led) })
-	<-led
 	done := make(chan struct{})
 	h.group.Do(func() {
 		defer close(done)

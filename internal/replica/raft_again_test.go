@@ -11,7 +11,8 @@ import (
 func (c *cluster) lose() (first, second *member) {
 	l := c.mustLead()
 	l.up = false
-	return c.inLine(l)
+	line := c.inLine(l)
+	return line[0], line[1]
 }
 
 // pass delivers what one member has sent to another, and lets that one work.

@@ -7,7 +7,8 @@ import "testing"
 func TestBetterCandidateDoesNotWait(t *testing.T) {
 	c := newCluster(t, 3, 3, 3, Options{})
 	l := c.mustLead()
-	first, second := c.inLine(l)
+	line := c.inLine(l)
+	first, second := line[0], line[1]
 	c.wire(l.id, first.id).broken = true
 	if !c.propose(l) {
 		t.Fatal("the leader takes nothing")
@@ -25,7 +26,7 @@ func TestBetterCandidateDoesNotWait(t *testing.T) {
 func TestVoteIgnoredForALostLeaderIsGiven(t *testing.T) {
 	c := newCluster(t, 3, 3, 3, Options{})
 	l := c.mustLead()
-	first, _ := c.inLine(l)
+	first := c.inLine(l)[0]
 	l.up = false
 	first.n.PeerDown(l.id)
 	c.settle()
@@ -43,7 +44,8 @@ func TestVoteIgnoredForALostLeaderIsGiven(t *testing.T) {
 func TestVoteIgnoredLongAgoIsNotGiven(t *testing.T) {
 	c := newCluster(t, 3, 3, 3, Options{})
 	l := c.mustLead()
-	first, second := c.inLine(l)
+	line := c.inLine(l)
+	first, second := line[0], line[1]
 	first.n.PeerDown(l.id)
 	c.settle()
 	x := second.h.g.raft
@@ -59,19 +61,15 @@ func TestVoteIgnoredLongAgoIsNotGiven(t *testing.T) {
 	want(t, "ticks until it is its turn", x.campaign, campaignStep)
 }
 
-// inLine returns the other members of three in the order in which they ask for an election when l is lost.
-func (c *cluster) inLine(l *member) (first, second *member) {
+// inLine returns the other members in the order in which they ask for an election when l is lost.
+func (c *cluster) inLine(l *member) (line []*member) {
+	n := len(c.nodes)
 	for i := range c.nodes {
-		m := c.nodes[(int(uint64(c.group)%3)+i)%3]
-		switch {
-		case m == l:
-		case first == nil:
-			first = m
-		default:
-			second = m
+		if m := c.nodes[(int(uint64(c.group)%uint64(n))+i)%n]; m != l {
+			line = append(line, m)
 		}
 	}
-	return first, second
+	return line
 }
 
 // Of five, the one whose turn it is lacks an entry: of the others only the next in line asks, or they would take each other's
@@ -79,12 +77,7 @@ func (c *cluster) inLine(l *member) (first, second *member) {
 func TestOneOfManyOutrunsACandidate(t *testing.T) {
 	c := newCluster(t, 3, 5, 5, Options{})
 	l := c.mustLead()
-	var line []*member
-	for i := range c.nodes {
-		if m := c.nodes[(int(uint64(c.group)%5)+i)%5]; m != l {
-			line = append(line, m)
-		}
-	}
+	line := c.inLine(l)
 	c.wire(l.id, line[0].id).broken = true
 	if !c.propose(l) {
 		t.Fatal("the leader takes nothing")

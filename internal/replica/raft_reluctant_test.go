@@ -6,7 +6,8 @@ import "testing"
 func TestReluctantMemberLeadsLast(t *testing.T) {
 	c := newCluster(t, 3, 3, 3, Options{})
 	l := c.mustLead()
-	first, second := c.inLine(l)
+	line := c.inLine(l)
+	first, second := line[0], line[1]
 	first.n.SetReluctant(true)
 	l.crash()
 	if now := c.mustLead(); now != second {
