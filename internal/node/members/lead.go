@@ -208,7 +208,7 @@ func (m *Manager) ledHere(ctx context.Context, after uint64) *reply {
 	return r
 }
 
-// change changes the members of a group that is led here. A member that was to come and comes too late is taken out again.
+// change changes the members of a group that is led here.
 func (m *Manager) change(ctx context.Context, g Group, c replica.MemberChange) error {
 	ctx, cancel := context.WithTimeout(ctx, changeWait)
 	defer cancel()
@@ -218,15 +218,8 @@ func (m *Manager) change(ctx context.Context, g Group, c replica.MemberChange) e
 	case err := <-done:
 		return changed(err)
 	case <-ctx.Done():
+		return errLate
 	}
-	if c.Kind == replica.AddLearner {
-		go func() {
-			if <-done == nil {
-				g.ChangeMembers(replica.MemberChange{Kind: replica.Remove, Member: c.Member}, func(error) {})
-			}
-		}()
-	}
-	return errLate
 }
 
 func changed(err error) error {
@@ -243,8 +236,13 @@ func changed(err error) error {
 	return err
 }
 
-// addHere adds a member to a group that is led here.
+// addHere adds a member to a group that is led here. It has come when the catalog has it, too: until then it is in doubt
+// (doubt.go).
 func (m *Manager) addHere(ctx context.Context, id seglog.GroupID, node uint64) error {
+	if !m.doubts.begin(id) {
+		return &failure{notLeader, "another member is added, or one is taken back", m.o.Self}
+	}
+	defer m.doubts.end(id)
 	g, st, err := m.leading(ctx, id)
 	if err != nil {
 		return err
@@ -259,7 +257,7 @@ func (m *Manager) addHere(ctx context.Context, id seglog.GroupID, node uint64) e
 		}
 		m.o.Logger.Info("a quorum queue gets a member", "queue", uint64(id), "node", m.o.Name(node))
 	}
-	return m.record(ctx, id, g)
+	return m.record(ctx, id, g, node)
 }
 
 // removeHere removes a member from a group that is led here.
@@ -287,7 +285,7 @@ func (m *Manager) removeHere(ctx context.Context, id seglog.GroupID, node uint64
 		}
 		m.o.Logger.Info("a member of a quorum queue is removed", "queue", uint64(id), "node", m.o.Name(node))
 	}
-	return m.record(ctx, id, g)
+	return m.record(ctx, id, g, 0)
 }
 
 // mayRemove refuses to take the last member, or the last that has a vote.
@@ -373,13 +371,13 @@ func (m *Manager) awaitLeader(ctx context.Context, g Group, member uint64) bool 
 
 const lookAgain = 5 * time.Millisecond
 
-// record has the catalog follow what the group here has agreed on.
-func (m *Manager) record(ctx context.Context, id seglog.GroupID, g Group) error {
+// record has the catalog follow what the group here has agreed on. come is the node of a learner that has come, or 0.
+func (m *Manager) record(ctx context.Context, id seglog.GroupID, g Group, come uint64) error {
 	st, err := ask(ctx, g)
 	if err != nil {
 		return err
 	}
-	cmd := follow(m.o.View(), id, &st)
+	cmd := follow(m.o.View(), id, &st, come)
 	if cmd == nil {
 		return nil
 	}
@@ -388,32 +386,33 @@ func (m *Manager) record(ctx context.Context, id seglog.GroupID, g Group) error 
 }
 
 // follow returns the command that tells the catalog of the members of a group, nil if it knows. They keep their order there;
-// new ones come last. A member on a node that is not in the cluster any more is none to the catalog.
-func follow(v *catalog.View, id seglog.GroupID, st *replica.RaftStatus) []byte {
+// new ones come last. A member on a node that is not in the cluster any more is none to the catalog, nor is a learner that it
+// does not have, but for the one on node come.
+func follow(v *catalog.View, id seglog.GroupID, st *replica.RaftStatus, come uint64) []byte {
 	q := v.QueueByID(catalog.QueueID(id))
 	if q == nil {
 		return nil
 	}
-	var list []catalog.Member
-	has := func(list []catalog.Member, x catalog.Member) bool { return slices.Contains(list, x) }
-	var now []catalog.Member
-	for _, x := range st.Members {
-		if v.Node(x.Node) != nil {
-			now = append(now, catalog.Member{ID: x.ID, Node: x.Node})
-		}
-	}
+	var list, added []catalog.Member
 	for _, x := range q.Members {
-		if has(now, x) {
+		if v.Node(x.Node) != nil && slices.ContainsFunc(st.Members, func(y replica.MemberStatus) bool { return y.ID == x.ID && y.Node == x.Node }) {
 			list = append(list, x)
 		}
 	}
-	for _, x := range now {
-		if !has(list, x) {
-			list = append(list, x)
+	for i := range st.Members {
+		x := &st.Members[i]
+		if v.Node(x.Node) != nil && !entered(q, x) && (!x.Learner || x.Node == come) {
+			added = append(added, catalog.Member{ID: x.ID, Node: x.Node})
 		}
 	}
+	list = append(list, added...)
 	if len(list) == 0 || slices.Equal(list, q.Members) {
 		return nil
 	}
 	return catalog.SetMembers(q.ID, list)
+}
+
+// entered reports whether the catalog has a member.
+func entered(q *catalog.Queue, x *replica.MemberStatus) bool {
+	return slices.Contains(q.Members, catalog.Member{ID: x.ID, Node: x.Node})
 }

@@ -129,7 +129,7 @@ func (m *Manager) ForceShrink(ctx context.Context, vhost, queue string) error {
 	m.o.Logger.Warn("a quorum queue was shrunk to the member on this node", "queue", q.Name, "vhost", q.VHost)
 	recorded, end := context.WithTimeout(ctx, recordWait)
 	defer end()
-	if err := m.record(recorded, id, g); err != nil { // the catalog may have lost its majority, too
+	if err := m.record(recorded, id, g, 0); err != nil { // the catalog may have lost its majority, too
 		m.o.Logger.Warn("the catalog does not know yet that a quorum queue was shrunk", "queue", q.Name, "vhost", q.VHost, "error", err)
 		m.Look(id)
 	}

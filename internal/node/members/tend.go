@@ -91,17 +91,16 @@ func (m *Manager) round() {
 func (m *Manager) lookAt(id seglog.GroupID) (more bool) {
 	g := m.o.Group(id)
 	if g == nil {
+		m.doubts.forget(id)
 		return false
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, tendWait)
 	defer cancel()
 	st, err := ask(ctx, g)
-	if err != nil || !st.Serving {
-		return false
-	}
 	v := m.o.View()
 	q := v.QueueByID(catalog.QueueID(id))
-	if q == nil || q.Type != catalog.Quorum {
+	if err != nil || !st.Serving || q == nil || q.Type != catalog.Quorum {
+		m.doubts.forget(id)
 		return false
 	}
 	do, why := next(v, q, &st)
@@ -110,10 +109,16 @@ func (m *Manager) lookAt(id seglog.GroupID) (more bool) {
 		err := m.change(ctx, g, *do)
 		m.said("quorum queue: "+why, q, do.Member.Node, err)
 		return true
-	case follow(v, id, &st) != nil:
-		if _, err := m.propose(ctx, follow(v, id, &st)); err != nil {
+	case follow(v, id, &st, 0) != nil:
+		if _, err := m.propose(ctx, follow(v, id, &st, 0)); err != nil {
 			m.o.Logger.Warn("the catalog does not know the members of a quorum queue yet", "queue", q.Name, "vhost", q.VHost, "error", err)
 		}
+		return true
+	}
+	if back, later := m.doubts.look(q, &st, time.Duration(m.o.Clock.Mono())); back != nil {
+		m.takeBack(ctx, id, g)
+		return true
+	} else if later {
 		return true
 	}
 	if self := v.Node(m.o.Self); self != nil && self.Drained {
@@ -151,7 +156,7 @@ func next(v *catalog.View, q *catalog.Queue, st *replica.RaftStatus) (c *replica
 	}
 	for i := range st.Members {
 		x := &st.Members[i]
-		if _, known := q.MemberOn(x.Node); known && x.Learner && isAble(st, x) {
+		if x.Learner && entered(q, x) && isAble(st, x) {
 			return &replica.MemberChange{Kind: replica.Promote, Member: x.Member}, "a member has caught up and gets its vote"
 		}
 	}
