@@ -51,6 +51,8 @@ type Options struct {
 	Suspect func(node uint64) bool
 	// NewReader makes what one goroutine reads messages from the disk with.
 	NewReader func() *Reader
+	// Go carries out what nobody waits for, and must not do so at once. Nil: a goroutine of its own does.
+	Go func(func())
 }
 
 // Nodes tells how the nodes of a cluster stand, this one among them. Its methods are called from any goroutine and do not
@@ -78,6 +80,7 @@ type Broker struct {
 	barrier     func(done func(any, error))
 	fresh       func()
 	suspect     func(node uint64) bool
+	later       func(func())
 	incarnation catalog.Incarnation
 	counters    counters
 	collector   *collector
@@ -121,10 +124,14 @@ func New(o Options) *Broker {
 		barrier:   o.Barrier,
 		fresh:     o.Fresh,
 		suspect:   o.Suspect,
+		later:     o.Go,
 		conns:     make(map[catalog.ConnID]*Conn),
 		alarms:    make(map[AlarmKind]Alarm),
 		going:     make(map[catalog.QueueID]chan struct{}),
 		failed:    make(chan struct{}),
+	}
+	if b.later == nil {
+		b.later = func(fn func()) { go fn() }
 	}
 	b.replies.queues = make(map[string]*replyQueue)
 	b.collector = newCollector(b)

@@ -19,7 +19,7 @@ import (
 func (b *Broker) remove(cmd []byte, waitStable bool, done func(*catalog.Result, error)) {
 	b.submit(cmd, waitStable, func(result any, err error) {
 		// On the catalog's worker: there may be very many queues, so not here.
-		go func() {
+		b.later(func() {
 			r, _ := result.(*catalog.Result)
 			if err == nil && r.Err != nil {
 				err = r.Err
@@ -36,7 +36,7 @@ func (b *Broker) remove(cmd []byte, waitStable bool, done func(*catalog.Result, 
 					done(r, nil)
 				}
 			})
-		}()
+		})
 	})
 }
 

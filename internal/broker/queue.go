@@ -69,6 +69,9 @@ func (b *Broker) handleByID(v *catalog.View, id catalog.QueueID) *queuehost.Hand
 	return nil
 }
 
+// Handle returns the handle of a queue of the catalog's view, nil if it does not run.
+func (b *Broker) Handle(id catalog.QueueID) *queuehost.Handle { return b.handleByID(b.view(), id) }
+
 // make makes a queue run, if it does not and is still in the catalog.
 func (b *Broker) make(q *catalog.Queue) *queuehost.Handle {
 	b.queueMu.Lock()
@@ -120,10 +123,10 @@ func (b *Broker) Changed(r *catalog.Result, awaited bool) {
 		b.follow(lost.Queue.ID)
 	}
 	if len(r.Removed.Queues) > 0 && !awaited {
-		go b.dropQueues(r.Removed.Queues, func() {})
+		b.later(func() { b.dropQueues(r.Removed.Queues, func() {}) })
 	}
 	if len(r.Removed.VHosts)+len(r.Removed.Users) > 0 && !awaited {
-		go b.closeRemoved(&r.Removed)
+		b.later(func() { b.closeRemoved(&r.Removed) })
 	}
 }
 
@@ -254,23 +257,29 @@ func (b *Broker) proposeQueue(d catalog.QueueDecl) (*catalog.Queue, *queuehost.H
 		h *queuehost.Handle
 	}
 	m, err := await(b, func(done func(made, error)) {
-		b.submit(catalog.DeclareQueue(b.place(d)), d.Durable && !d.Exclusive, func(result any, err error) {
-			if err != nil {
-				done(made{}, err)
-				return
-			}
-			r := result.(*catalog.Result)
-			if r.Err != nil {
-				done(made{}, r.Err)
-				return
-			}
-			if r.Created {
-				b.counters.queuesDeclared.Add(1)
-			}
-			done(made{r.Queue, b.make(r.Queue)}, nil)
-		})
+		b.Declare(d, func(q *catalog.Queue, h *queuehost.Handle, err error) { done(made{q, h}, err) })
 	})
 	return m.q, m.h, err
+}
+
+// Declare has the catalog declare a queue, wherever it decides it to live, and makes it run. done gets the queue, new or
+// existing, and its handle, nil if it was deleted meanwhile; on any goroutine, and must not block.
+func (b *Broker) Declare(d catalog.QueueDecl, done func(*catalog.Queue, *queuehost.Handle, error)) {
+	b.submit(catalog.DeclareQueue(b.place(d)), d.Durable && !d.Exclusive, func(result any, err error) {
+		if err != nil {
+			done(nil, nil, err)
+			return
+		}
+		r := result.(*catalog.Result)
+		if r.Err != nil {
+			done(nil, nil, r.Err)
+			return
+		}
+		if r.Created {
+			b.counters.queuesDeclared.Add(1)
+		}
+		done(r.Queue, b.make(r.Queue), nil)
+	})
 }
 
 func (b *Broker) declared(q *catalog.Queue, h *queuehost.Handle) (DeclaredQueue, *amqperr.Error) {
@@ -386,25 +395,28 @@ func (a *again) pause() error {
 	}
 }
 
-// sealAndDelete seals a queue, has the catalog delete it, and drops it. One step
+// sealAndDelete is Delete, waited for.
+func (b *Broker) sealAndDelete(q *catalog.Queue, h *queuehost.Handle, ifUnused, ifEmpty bool) (messages uint64, err error) {
+	return await(b, func(done func(uint64, error)) { b.Delete(q, h, ifUnused, ifEmpty, done) })
+}
+
+// Delete seals a queue, has the catalog delete it, and drops it. One step
 // leads to the next whether or not somebody still waits: a queue that is sealed
 // must be deleted or unsealed. Waiting for the drop as well puts the consumers'
-// cancels before the answer.
-func (b *Broker) sealAndDelete(q *catalog.Queue, h *queuehost.Handle, ifUnused, ifEmpty bool) (messages uint64, err error) {
-	return await(b, func(done func(uint64, error)) {
-		h.Seal(ifUnused, ifEmpty, func(n uint64, err error) {
+// cancels before the answer. done gets how many ready messages went with it; on any goroutine, and must not block.
+func (b *Broker) Delete(q *catalog.Queue, h *queuehost.Handle, ifUnused, ifEmpty bool, done func(messages uint64, err error)) {
+	h.Seal(ifUnused, ifEmpty, func(n uint64, err error) {
+		if err != nil {
+			done(0, err)
+			return
+		}
+		b.begin(q.ID)
+		b.remove(catalog.DeleteQueues([]catalog.QueueID{q.ID}), q.Durable, func(_ *catalog.Result, err error) {
 			if err != nil {
-				done(0, err)
-				return
+				h.Unseal()
 			}
-			b.begin(q.ID)
-			b.remove(catalog.DeleteQueues([]catalog.QueueID{q.ID}), q.Durable, func(_ *catalog.Result, err error) {
-				if err != nil {
-					h.Unseal()
-				}
-				b.finish(q.ID)
-				done(n, err)
-			})
+			b.finish(q.ID)
+			done(n, err)
 		})
 	})
 }

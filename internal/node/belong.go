@@ -41,7 +41,7 @@ type belonging struct {
 // the catalog that it has does not know it.
 func (b *belonging) tick(now int64) {
 	v := b.m.n.catalog.View()
-	led := b.m.forward.leaderNow() != 0
+	led := b.m.forward.Leader() != 0
 	switch {
 	case led:
 		b.without = 0

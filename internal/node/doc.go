@@ -19,7 +19,6 @@
 //	watchmesh.go how the other nodes stand, and what the catalog's leader does for them
 //	belong.go    who is in the cluster, for a node that was away
 //	calls.go     what nodes ask each other outside their links
-//	forward.go   commands of the catalog on their way to its leader
 //	levels.go   which formats it knows, and the cluster uses
 //	meshfacts.go what cluster_status shows
 //	identity.go  the data folder: its lock, who it belongs to, incarnations
@@ -31,4 +30,6 @@
 //	numbers.go   the numbers of a scrape, gathered from the rooms
 //	salvage.go   what the log of a stopped node holds, and messages out of a damaged one
 //	report.go    what is said at the start
+//	catgroup     what it does for the catalog's group, without time and goroutines
+//	members      who has copies of quorum queues
 package node

@@ -16,6 +16,7 @@ import (
 	"holdfast/internal/catalog"
 	"holdfast/internal/cluster"
 	"holdfast/internal/detour"
+	"holdfast/internal/node/catgroup"
 	"holdfast/internal/peer"
 	"holdfast/internal/replica"
 )
@@ -31,7 +32,7 @@ type mesh struct {
 	open    chan struct{}   // closed when there are links
 	driver  *cluster.Driver
 	state   cluster.State
-	forward *forwarder
+	forward *catgroup.Forwarder
 	belong  belonging
 	touch   *touch
 	life    context.Context // ends when the links are about to be closed
@@ -126,10 +127,10 @@ func (n *Node) joinMesh(ctx context.Context, by lookup) error {
 	m.life, m.end = context.WithCancel(context.Background())
 	m.belong = belonging{m: m, book: id.Peers}
 	m.touch = newTouch(m)
-	m.forward = &forwarder{
-		self: m.self, session: id.Starts, wait: int64(s.DeclareTimeout), now: n.clock.Mono,
-		pending: map[uint64]*proposal{}, there: map[uint64]bool{}, propose: m.propose, send: m.send, stale: m.touch.doubt,
-	}
+	m.forward = catgroup.NewForwarder(catgroup.Options{
+		Self: m.self, Session: id.Starts, Wait: time.Duration(s.DeclareTimeout), Now: n.clock.Mono,
+		Propose: m.propose, Send: m.send, Stale: m.touch.doubt,
+	})
 	log := n.log.With("room", "cluster")
 	list, resolve, found := told, func(context.Context) []string { return told }, false
 	if m.state.Founding == nil {
@@ -285,7 +286,7 @@ func (m *mesh) Message(from peer.NodeID, _ peer.Lane, msg []byte) {
 	case toReplica:
 		m.n.groups.Receive(uint64(from), rest)
 	case toForwarder:
-		m.forward.receive(uint64(from), rest)
+		m.forward.Receive(uint64(from), rest)
 	case toQueues:
 		m.n.queues.Receive(uint64(from), rest)
 	case toMembers:
@@ -304,7 +305,7 @@ func (m *mesh) Up(node peer.NodeID, incarnation uint64, info []byte) {
 	m.mu.Unlock()
 	m.n.groups.PeerUp(id)
 	m.n.queues.LinkUp(id, incarnation)
-	m.forward.presence(id, true)
+	m.forward.Presence(id, true)
 	m.happened(event{kind: eventUp, node: id, incarnation: incarnation})
 }
 
@@ -316,7 +317,7 @@ func (m *mesh) Down(node peer.NodeID, why error) {
 	m.mu.Unlock()
 	m.n.groups.PeerDown(id)
 	m.n.queues.LinkDown(id, why)
-	m.forward.lost(id)
+	m.forward.Lost(id)
 	m.n.members.Lost(id)
 	m.happened(event{kind: eventDown, node: id, why: why})
 }
@@ -335,7 +336,7 @@ func (m *mesh) Beat(from peer.NodeID, _ []byte) { m.touch.beat(uint64(from)) }
 // Suspect implements peer.Handler.
 func (m *mesh) Suspect(node peer.NodeID) {
 	m.n.groups.PeerDown(uint64(node))
-	m.forward.presence(uint64(node), false)
+	m.forward.Presence(uint64(node), false)
 	m.n.members.Lost(uint64(node)) // nobody waits for its answers
 	m.happened(event{kind: eventSuspect, node: uint64(node)})
 }
@@ -347,7 +348,7 @@ func (m *mesh) Trust(node peer.NodeID) {
 	m.mu.Unlock()
 	if linked {
 		m.n.groups.PeerUp(uint64(node))
-		m.forward.presence(uint64(node), true)
+		m.forward.Presence(uint64(node), true)
 	}
 	m.happened(event{kind: eventTrust, node: uint64(node)})
 }
@@ -388,7 +389,7 @@ func (m *mesh) members() []replica.Member {
 
 // addCatalog adds the catalog's group, replicated.
 func (m *mesh) addCatalog() *replica.SimpleGroup {
-	machine := &clusterCatalog{Machine: m.n.catalog, applied: m.applied, restored: m.restored, most: m.n.levels.known.Most}
+	machine := &catgroup.Machine{Machine: m.n.catalog, Applied: m.applied, Restored: m.restored, Most: m.n.levels.known.Most}
 	var g *replica.SimpleGroup
 	if list := m.members(); list != nil {
 		g = m.n.groups.NewSimpleRaftGroup(catalogGroup, machine, list)
@@ -400,7 +401,7 @@ func (m *mesh) addCatalog() *replica.SimpleGroup {
 	})
 	g.OnRole(func(_, leader uint64, _ bool) {
 		m.touch.lead(leader)
-		m.forward.lead(leader)
+		m.forward.Lead(leader)
 	})
 	return g
 }
@@ -412,13 +413,13 @@ func (m *mesh) applied(origin, session, seq uint64, r *catalog.Result) {
 	}
 	// First the queue, then the answer, which says that it can be used.
 	if r != nil && r.Err == nil {
-		m.n.broker.Changed(r, m.forward.awaits(origin, session, seq))
+		m.n.broker.Changed(r, m.forward.Awaits(origin, session, seq))
 		m.n.lookAtMembers(r)
 	}
 	if r != nil && (r.Node != nil || r.Incarnation != 0) {
 		m.happened(event{kind: eventChanged, result: r})
 	}
-	m.forward.applied(origin, session, seq, r)
+	m.forward.Applied(origin, session, seq, r)
 }
 
 // restored follows a catalog that came whole; on the worker.
@@ -499,7 +500,7 @@ func (m *mesh) leave(clean bool) {
 	}
 	close(m.ending)
 	m.end()
-	m.forward.close()
+	m.forward.Close()
 	m.ways.Close()
 	m.ended.Wait()
 }

@@ -33,7 +33,7 @@ func (n *Node) cluster() mgmt.Cluster {
 	}
 	m := n.mesh
 	c.Name = m.state.Cluster().String()
-	leader := m.forward.leaderNow()
+	leader := m.forward.Leader()
 	nodes := slices.SortedFunc(v.Nodes().All(), func(a, b *catalog.Node) int { return cmp.Compare(a.Name, b.Name) })
 	for _, node := range nodes {
 		entry := mgmt.ClusterNode{
@@ -76,9 +76,7 @@ func (n *Node) clusterValues() metrics.Cluster {
 		return v
 	}
 	m := n.mesh
-	m.forward.mu.Lock()
-	v.Leader, v.Waiting = m.forward.leader != 0, uint64(len(m.forward.pending))
-	m.forward.mu.Unlock()
+	v.Leader, v.Waiting = m.forward.Leader() != 0, uint64(m.forward.Waiting())
 	v.Stale = m.touch.blind.Load()
 	m.mu.Lock()
 	defer m.mu.Unlock()

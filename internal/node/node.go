@@ -20,6 +20,7 @@ import (
 	"holdfast/internal/clock"
 	"holdfast/internal/config"
 	"holdfast/internal/mgmt"
+	"holdfast/internal/node/catgroup"
 	"holdfast/internal/node/members"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/replica"
@@ -31,7 +32,7 @@ import (
 
 // catalogGroup is the catalog's group in the log. Queues have the ids that the
 // catalog gives them, all of them higher.
-const catalogGroup seglog.GroupID = 1
+const catalogGroup = catgroup.Group
 
 // Options say what a node is started from.
 type Options struct {

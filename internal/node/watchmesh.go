@@ -9,6 +9,7 @@ import (
 
 	"holdfast/internal/catalog"
 	"holdfast/internal/cluster"
+	"holdfast/internal/node/catgroup"
 	"holdfast/internal/peer"
 	"holdfast/internal/replica"
 )
@@ -17,8 +18,6 @@ import (
 const (
 	// dutiesEvery is how many ticks pass between two looks at what the catalog's leader has to do.
 	dutiesEvery = 3
-	// caughtUp is how many entries a member may lack that is to get a vote.
-	caughtUp = 64
 )
 
 // watch follows the other nodes until the node stops.
@@ -33,7 +32,7 @@ func (m *mesh) watch() {
 		case <-m.wake:
 		case <-ticker.C():
 			m.follow(m.detector.Tick(m.n.clock.Mono()))
-			m.forward.tick()
+			m.forward.Tick()
 			m.touch.tick()
 			m.ways.Tick()
 			m.belong.tick(m.n.clock.Mono())
@@ -216,7 +215,7 @@ func (m *mesh) carryOut(v *catalog.View, st replica.RaftStatus) {
 	if next := v.NextLevel(); next != 0 {
 		m.command(catalog.RaiseLevel(next), nil)
 	}
-	change, why := nextChange(v, st, m.self, m.isUp)
+	change, why := catgroup.NextChange(v, st, m.self, m.isUp)
 	switch {
 	case change != nil:
 		done := make(chan error, 1)
@@ -227,11 +226,8 @@ func (m *mesh) carryOut(v *catalog.View, st replica.RaftStatus) {
 		case <-m.ending:
 		}
 	default:
-		// Who votes is in the catalog, too, for those who choose.
-		for _, member := range st.Members {
-			if n := v.Node(member.Node); n != nil && n.Voter == member.Learner {
-				m.command(catalog.SetVoter(n.ID, !member.Learner), nil)
-			}
+		for _, cmd := range catgroup.Votes(v, st) {
+			m.command(cmd, nil)
 		}
 	}
 }
@@ -257,41 +253,6 @@ func (m *mesh) command(cmd []byte, failed func()) {
 			failed()
 		}
 	})
-}
-
-// nextChange says how the members of the catalog's group have to change, one at a time, to be the catalog's nodes with as
-// many votes as there should be.
-func nextChange(v *catalog.View, st replica.RaftStatus, self uint64, up func(uint64) bool) (c *replica.MemberChange, why string) {
-	on := map[uint64]replica.MemberStatus{}
-	for _, member := range st.Members {
-		on[member.Node] = member
-		if v.Node(member.Node) == nil {
-			return &replica.MemberChange{Kind: replica.Remove, Member: member.Member}, "a node leaves"
-		}
-	}
-	for n := range v.Nodes().All() {
-		if _, is := on[n.ID]; !is {
-			return &replica.MemberChange{Kind: replica.AddLearner, Member: replica.Member{ID: n.ID, Node: n.ID}}, "a node comes in"
-		}
-	}
-	ready := func(id uint64) bool {
-		member := on[id]
-		return up(id) && member.Active && member.Lag <= caughtUp && member.State == "replicate"
-	}
-	var voters []uint64
-	for node, member := range on {
-		if !member.Learner {
-			voters = append(voters, node)
-		}
-	}
-	slices.Sort(voters)
-	switch promote, demote := cluster.NextVote(v, voters, self, up, ready); {
-	case promote != 0:
-		return &replica.MemberChange{Kind: replica.Promote, Member: on[promote].Member}, "a node gets its vote"
-	case demote != 0:
-		return &replica.MemberChange{Kind: replica.Demote, Member: on[demote].Member}, "a node gives its vote back, so that their number is odd"
-	}
-	return nil, ""
 }
 
 // enter makes this start known to the catalog of the cluster, and fills it if it is new.
@@ -351,7 +312,7 @@ func (n *Node) ask(ctx context.Context, cmd []byte) (*catalog.Result, error) {
 			err    error
 		}
 		answered := make(chan answer, 1)
-		withdraw := n.mesh.forward.put(cmd, func(result any, err error) { answered <- answer{result, err} }, int64(5*time.Second))
+		withdraw := n.mesh.forward.Put(cmd, func(result any, err error) { answered <- answer{result, err} }, int64(5*time.Second))
 		select {
 		case a := <-answered:
 			switch r, _ := a.result.(*catalog.Result); {

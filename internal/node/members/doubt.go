@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holdfast/internal/catalog"
+	"holdfast/internal/node/catgroup"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
 )
@@ -64,7 +65,7 @@ func (d *doubts) look(q *catalog.Queue, st *replica.RaftStatus, now time.Duratio
 	defer d.mu.Unlock()
 	for i := range st.Members {
 		x := &st.Members[i]
-		if !x.Learner || entered(q, x) {
+		if !x.Learner || catgroup.Entered(q, x) {
 			continue
 		}
 		if seen, is := d.seen[id]; !is || seen.member != x.ID {

@@ -10,12 +10,10 @@ import (
 	"time"
 
 	"holdfast/internal/catalog"
+	"holdfast/internal/node/catgroup"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
 )
-
-// caughtUp is how many entries a member may lack that is to get a vote, or to lead.
-const caughtUp = 64
 
 // ledAtOnce bounds how many groups one answer names.
 const ledAtOnce = 4096
@@ -97,11 +95,6 @@ func memberOn(st *replica.RaftStatus, node uint64) *replica.MemberStatus {
 		}
 	}
 	return nil
-}
-
-// isAble reports whether a member could lead, or have a vote.
-func isAble(st *replica.RaftStatus, x *replica.MemberStatus) bool {
-	return x.ID == st.Self || x.Active && x.State == "replicate" && x.Lag <= caughtUp
 }
 
 // leading returns the member here and its status, if it leads.
@@ -187,7 +180,7 @@ func (m *Manager) ledHere(ctx context.Context, after uint64) *reply {
 					continue
 				}
 				l.Voters = append(l.Voters, x.Node)
-				if isAble(&st, x) {
+				if catgroup.IsAble(&st, x) {
 					l.Able = append(l.Able, x.Node)
 				}
 			}
@@ -315,7 +308,7 @@ func (m *Manager) heir(st *replica.RaftStatus) *replica.MemberStatus {
 	var best *replica.MemberStatus
 	for i := range st.Members {
 		x := &st.Members[i]
-		if n := v.Node(x.Node); x.ID == st.Self || x.Learner || !isAble(st, x) || n == nil || n.Drained || !m.o.Up(x.Node) {
+		if n := v.Node(x.Node); x.ID == st.Self || x.Learner || !catgroup.IsAble(st, x) || n == nil || n.Drained || !m.o.Up(x.Node) {
 			continue
 		}
 		if best == nil || x.Lag < best.Lag {
@@ -377,42 +370,10 @@ func (m *Manager) record(ctx context.Context, id seglog.GroupID, g Group, come u
 	if err != nil {
 		return err
 	}
-	cmd := follow(m.o.View(), id, &st, come)
+	cmd := catgroup.Follow(m.o.View(), catalog.QueueID(id), &st, come)
 	if cmd == nil {
 		return nil
 	}
 	_, err = m.propose(ctx, cmd)
 	return err
-}
-
-// follow returns the command that tells the catalog of the members of a group, nil if it knows. They keep their order there;
-// new ones come last. A member on a node that is not in the cluster any more is none to the catalog, nor is a learner that it
-// does not have, but for the one on node come.
-func follow(v *catalog.View, id seglog.GroupID, st *replica.RaftStatus, come uint64) []byte {
-	q := v.QueueByID(catalog.QueueID(id))
-	if q == nil {
-		return nil
-	}
-	var list, added []catalog.Member
-	for _, x := range q.Members {
-		if v.Node(x.Node) != nil && slices.ContainsFunc(st.Members, func(y replica.MemberStatus) bool { return y.ID == x.ID && y.Node == x.Node }) {
-			list = append(list, x)
-		}
-	}
-	for i := range st.Members {
-		x := &st.Members[i]
-		if v.Node(x.Node) != nil && !entered(q, x) && (!x.Learner || x.Node == come) {
-			added = append(added, catalog.Member{ID: x.ID, Node: x.Node})
-		}
-	}
-	list = append(list, added...)
-	if len(list) == 0 || slices.Equal(list, q.Members) {
-		return nil
-	}
-	return catalog.SetMembers(q.ID, list)
-}
-
-// entered reports whether the catalog has a member.
-func entered(q *catalog.Queue, x *replica.MemberStatus) bool {
-	return slices.Contains(q.Members, catalog.Member{ID: x.ID, Node: x.Node})
 }

@@ -7,6 +7,7 @@ import (
 
 	"holdfast/internal/catalog"
 	"holdfast/internal/cluster"
+	"holdfast/internal/node/catgroup"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
 )
@@ -103,14 +104,14 @@ func (m *Manager) lookAt(id seglog.GroupID) (more bool) {
 		m.doubts.forget(id)
 		return false
 	}
-	do, why := next(v, q, &st)
+	do, why := catgroup.NextOf(v, q, &st)
 	switch {
 	case do != nil:
 		err := m.change(ctx, g, *do)
 		m.said("quorum queue: "+why, q, do.Member.Node, err)
 		return true
-	case follow(v, id, &st, 0) != nil:
-		if _, err := m.propose(ctx, follow(v, id, &st, 0)); err != nil {
+	case catgroup.Follow(v, q.ID, &st, 0) != nil:
+		if _, err := m.propose(ctx, catgroup.Follow(v, q.ID, &st, 0)); err != nil {
 			m.o.Logger.Warn("the catalog does not know the members of a quorum queue yet", "queue", q.Name, "vhost", q.VHost, "error", err)
 		}
 		return true
@@ -143,24 +144,6 @@ func (m *Manager) said(what string, q *catalog.Queue, node uint64, err error) {
 		return
 	}
 	log.Info(what)
-}
-
-// next returns the change of members that a group needs, if any: a member leaves whose node was taken out of the cluster,
-// and one that has caught up gets its vote.
-func next(v *catalog.View, q *catalog.Queue, st *replica.RaftStatus) (c *replica.MemberChange, why string) {
-	for i := range st.Members {
-		x := &st.Members[i]
-		if v.Node(x.Node) == nil && len(st.Members) > 1 && x.ID != st.Self {
-			return &replica.MemberChange{Kind: replica.Remove, Member: x.Member}, "a member leaves with its node"
-		}
-	}
-	for i := range st.Members {
-		x := &st.Members[i]
-		if x.Learner && entered(q, x) && isAble(st, x) {
-			return &replica.MemberChange{Kind: replica.Promote, Member: x.Member}, "a member has caught up and gets its vote"
-		}
-	}
-	return nil, ""
 }
 
 // mend replaces members here whose part of the log is damaged: each is removed from its group, and another one takes its

@@ -1,4 +1,4 @@
-package node
+package catgroup
 
 import (
 	"encoding/binary"
@@ -12,7 +12,7 @@ import (
 type parliament struct {
 	now    int64
 	leader uint64
-	nodes  map[uint64]*forwarder
+	nodes  map[uint64]*Forwarder
 	log    [][]byte       // committed
 	done   map[uint64]int // how far a node has applied
 	held   bool           // what the leader gets is not committed
@@ -21,12 +21,11 @@ type parliament struct {
 }
 
 func newParliament(t *testing.T) *parliament {
-	p := &parliament{leader: 1, nodes: map[uint64]*forwarder{}, done: map[uint64]int{}}
+	p := &parliament{leader: 1, nodes: map[uint64]*Forwarder{}, done: map[uint64]int{}}
 	for id := uint64(1); id <= 3; id++ {
-		p.nodes[id] = &forwarder{
-			self: id, session: 7, wait: 1 << 40, now: func() int64 { return p.now },
-			pending: map[uint64]*proposal{}, there: map[uint64]bool{},
-			propose: func(cmd []byte, done func(any, error)) {
+		p.nodes[id] = NewForwarder(Options{
+			Self: id, Session: 7, Wait: 1 << 40, Now: func() int64 { return p.now },
+			Propose: func(cmd []byte, done func(any, error)) {
 				switch {
 				case p.leader != id:
 					done(nil, &replica.NotLeaderError{Leader: p.leader})
@@ -36,20 +35,20 @@ func newParliament(t *testing.T) *parliament {
 					p.log = append(p.log, cmd)
 				}
 			},
-			send: func(to uint64, _ bool, add func([]byte) []byte) bool {
-				p.nodes[to].receive(id, add(nil))
+			Send: func(to uint64, _ bool, add func([]byte) []byte) bool {
+				p.nodes[to].Receive(id, add(nil))
 				return true
 			},
-			stale: func() { p.told = append(p.told, id) },
-		}
+			Stale: func() { p.told = append(p.told, id) },
+		})
 	}
 	for _, f := range p.nodes {
 		for id := range p.nodes {
-			if id != f.self {
+			if id != f.o.Self {
 				f.there[id] = true
 			}
 		}
-		f.lead(1)
+		f.Lead(1)
 	}
 	return p
 }
@@ -67,7 +66,7 @@ func (p *parliament) apply(id uint64) {
 		if len(b) > 0 {
 			r = new(catalog.Result)
 		}
-		p.nodes[id].applied(head[0], head[1], head[2], r)
+		p.nodes[id].Applied(head[0], head[1], head[2], r)
 	}
 }
 
@@ -108,7 +107,7 @@ func TestForwardedCommandIsAnsweredWhenAllHaveIt(t *testing.T) {
 	p.apply(1)
 	p.apply(2)
 	p.now += int64(everywhere)
-	p.nodes[2].tick()
+	p.nodes[2].Tick()
 	if answered != 2 {
 		t.Fatal("a node that is late is waited for without end")
 	}
@@ -127,10 +126,10 @@ func TestForwardedCommandIsAnsweredWhenAllHaveIt(t *testing.T) {
 func TestForwardedCommandIsWithdrawn(t *testing.T) {
 	p := newParliament(t)
 	f := p.nodes[2]
-	f.lead(0)
-	withdraw := f.put([]byte("x"), func(any, error) { t.Error("answered") }, 1<<40)
+	f.Lead(0)
+	withdraw := f.Put([]byte("x"), func(any, error) { t.Error("answered") }, 1<<40)
 	withdraw()
-	f.lead(1)
+	f.Lead(1)
 	if p.commands() != 0 || len(f.pending) != 0 {
 		t.Errorf("%d commands, %d pending", p.commands(), len(f.pending))
 	}
@@ -152,11 +151,11 @@ func TestForwardedCommandSurvivesItsLeader(t *testing.T) {
 		}
 		p.held, p.leader = false, 3
 		for _, id := range []uint64{2, 3} {
-			p.nodes[id].lost(1)
-			p.nodes[id].lead(0)
+			p.nodes[id].Lost(1)
+			p.nodes[id].Lead(0)
 		}
-		p.nodes[3].lead(3)
-		p.nodes[2].lead(3)
+		p.nodes[3].Lead(3)
+		p.nodes[2].Lead(3)
 		for range 3 {
 			p.apply(3)
 			p.apply(2)

@@ -1,7 +1,6 @@
-package node
+package catgroup
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"maps"
@@ -11,7 +10,6 @@ import (
 
 	"holdfast/internal/broker"
 	"holdfast/internal/catalog"
-	"holdfast/internal/invariant"
 	"holdfast/internal/replica"
 )
 
@@ -21,7 +19,17 @@ const (
 	everywhere = time.Second
 )
 
-// forwarder brings the catalog's commands of a node in a cluster to whoever leads the catalog's group, and answers when
+// Options say what a Forwarder is built from. Its functions must not block.
+type Options struct {
+	Self, Session uint64                                                         // this node, and the start of its process
+	Wait          time.Duration                                                  // until a command is given up
+	Now           func() int64                                                   // clock.Mono
+	Propose       func(cmd []byte, done func(any, error))                        // puts it in order here, if this node leads
+	Send          func(to uint64, control bool, append func([]byte) []byte) bool // on the data lane, or the control lane
+	Stale         func()                                                         // another node no longer waits for this one
+}
+
+// Forwarder brings the catalog's commands of a node in a cluster to whoever leads the catalog's group, and answers when
 // this node has applied them and, within a second, every other node that is there. So what was declared here can be
 // used anywhere.
 //
@@ -30,13 +38,8 @@ const (
 //
 // When the leader changes, or the link to it breaks, nobody knows what became of a command. It is sent again when a
 // barrier, an empty command put in order behind it, has been applied here without it: then it never will be.
-type forwarder struct {
-	self, session uint64
-	wait          int64 // nanoseconds until a command is given up
-	now           func() int64
-	propose       func(cmd []byte, done func(any, error)) // puts it in order here, if this node leads
-	send          func(to uint64, control bool, append func([]byte) []byte) bool
-	stale         func() // another node no longer waits for this one
+type Forwarder struct {
+	o Options
 
 	mu      sync.Mutex
 	next    uint64
@@ -45,6 +48,11 @@ type forwarder struct {
 	there   map[uint64]bool      // other nodes that are linked and heard; false: stale, it has let an answer wait too long
 	barrier uint64               // number of the barrier that decides about uncertain commands; 0: none
 	closed  error
+}
+
+// NewForwarder returns a forwarder that knows of no other node and no leader.
+func NewForwarder(o Options) *Forwarder {
+	return &Forwarder{o: o, pending: map[uint64]*proposal{}, there: map[uint64]bool{}}
 }
 
 // proposal is a command that has not been answered.
@@ -72,78 +80,14 @@ const (
 	forwardStale                   // session, number: it was not waited for this node any longer
 )
 
-// envelopeVersion starts a command in its envelope.
-const envelopeVersion = 1
-
-func envelope(origin, session, seq uint64, cmd []byte) []byte {
-	b := make([]byte, 0, len(cmd)+24)
-	b = append(b, envelopeVersion)
-	b = binary.AppendUvarint(b, origin)
-	b = binary.AppendUvarint(b, session)
-	b = binary.AppendUvarint(b, seq)
-	return append(b, cmd...)
-}
-
-// clusterCatalog is the catalog's machine as the group of a cluster sees it: its commands come in envelopes.
-type clusterCatalog struct {
-	*catalog.Machine
-	applied  func(origin, session, seq uint64, r *catalog.Result) // on the worker; r is nil for a barrier
-	restored func()                                               // on the worker: the state came whole
-	most     uint16                                               // the highest level of the formats that can be read here
-}
-
-// unfit reports whether the cluster has gone to a level that is not known here. The node ends then: nothing of what follows
-// is applied, and no state is written that would lack it.
-func (c *clusterCatalog) unfit() bool { return c.View().Level() > c.most }
-
-// AppendSnapshot implements replica.SimpleMachine.
-func (c *clusterCatalog) AppendSnapshot(dst []byte) []byte {
-	if c.unfit() {
-		invariant.Failf("node: the catalog is at level %d, this version knows none above %d", c.View().Level(), c.most)
-	}
-	return c.Machine.AppendSnapshot(dst)
-}
-
-// Apply implements replica.SimpleMachine.
-func (c *clusterCatalog) Apply(index uint64, now int64, b []byte) any {
-	if c.unfit() {
-		return (*catalog.Result)(nil)
-	}
-	if len(b) == 0 || b[0] != envelopeVersion {
-		invariant.Failf("node: a command of the catalog in an unknown envelope")
-	}
-	b = b[1:]
-	var head [3]uint64
-	for i := range head {
-		v, n := binary.Uvarint(b)
-		if n <= 0 {
-			invariant.Failf("node: the envelope of a command of the catalog is cut")
-		}
-		head[i], b = v, b[n:]
-	}
-	var r *catalog.Result
-	if len(b) > 0 {
-		r = c.Machine.Apply(index, now, b).(*catalog.Result)
-	}
-	c.applied(head[0], head[1], head[2], r)
-	return r
-}
-
-// Restore implements replica.SimpleMachine.
-func (c *clusterCatalog) Restore(blob []byte) error {
-	err := c.Machine.Restore(blob)
-	if err == nil {
-		c.restored()
-	}
-	return err
-}
-
 // Propose implements broker.Proposer. What a group of a cluster has applied is on disk.
-func (f *forwarder) Propose(cmd []byte, _ bool, done func(any, error)) { f.put(cmd, done, f.wait) }
+func (f *Forwarder) Propose(cmd []byte, _ bool, done func(any, error)) {
+	f.Put(cmd, done, int64(f.o.Wait))
+}
 
-// put is Propose with another limit. withdraw takes the command back; it may happen all the same if it was given to a
+// Put is Propose with another limit. withdraw takes the command back; it may happen all the same if it was given to a
 // leader.
-func (f *forwarder) put(cmd []byte, done func(any, error), wait int64) (withdraw func()) {
+func (f *Forwarder) Put(cmd []byte, done func(any, error), wait int64) (withdraw func()) {
 	f.mu.Lock()
 	if err := f.closed; err != nil {
 		f.mu.Unlock()
@@ -159,7 +103,7 @@ func (f *forwarder) put(cmd []byte, done func(any, error), wait int64) (withdraw
 }
 
 // withdraw forgets a command that no leader was given.
-func (f *forwarder) withdraw(p *proposal) {
+func (f *Forwarder) withdraw(p *proposal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.pending[p.seq] == p && p.sent == 0 {
@@ -168,16 +112,16 @@ func (f *forwarder) withdraw(p *proposal) {
 }
 
 // add enters a command. The mutex is held.
-func (f *forwarder) add(cmd []byte, done func(any, error), wait int64) *proposal {
+func (f *Forwarder) add(cmd []byte, done func(any, error), wait int64) *proposal {
 	f.next++
-	now := f.now()
-	p := &proposal{seq: f.next, cmd: envelope(f.self, f.session, f.next, cmd), done: done, since: now, until: now + wait, barrier: len(cmd) == 0}
+	now := f.o.Now()
+	p := &proposal{seq: f.next, cmd: envelope(f.o.Self, f.o.Session, f.next, cmd), done: done, since: now, until: now + wait, barrier: len(cmd) == 0}
 	f.pending[p.seq] = p
 	return p
 }
 
 // route gives a command to the leader, if one is known.
-func (f *forwarder) route(p *proposal) {
+func (f *Forwarder) route(p *proposal) {
 	f.mu.Lock()
 	to := f.leader
 	if to == 0 || p.sent != 0 || f.pending[p.seq] != p {
@@ -186,17 +130,17 @@ func (f *forwarder) route(p *proposal) {
 	}
 	p.sent = to
 	f.mu.Unlock()
-	if to == f.self {
-		f.propose(p.cmd, func(_ any, err error) {
+	if to == f.o.Self {
+		f.o.Propose(p.cmd, func(_ any, err error) {
 			if err != nil {
 				f.refused(to, p.seq, isNotLeader(err))
 			}
 		})
 		return
 	}
-	sent := f.send(to, false, func(b []byte) []byte {
+	sent := f.o.Send(to, false, func(b []byte) []byte {
 		b = append(b, forwardPropose)
-		b = binary.AppendUvarint(b, f.session)
+		b = binary.AppendUvarint(b, f.o.Session)
 		b = binary.AppendUvarint(b, p.seq)
 		return append(b, p.cmd...)
 	})
@@ -212,7 +156,7 @@ func isNotLeader(err error) bool {
 
 // refused takes note that a leader did not put a command in order: it is given to one again with the next tick or
 // the next leader, or, unless it is certain that nothing has happened, when that is known.
-func (f *forwarder) refused(by, seq uint64, certain bool) {
+func (f *Forwarder) refused(by, seq uint64, certain bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.pending[seq]
@@ -224,8 +168,8 @@ func (f *forwarder) refused(by, seq uint64, certain bool) {
 	}
 }
 
-// lead takes note of who leads the catalog's group.
-func (f *forwarder) lead(node uint64) {
+// Lead takes note of who leads the catalog's group.
+func (f *Forwarder) Lead(node uint64) {
 	f.mu.Lock()
 	if f.leader != node {
 		f.leader = node
@@ -235,23 +179,37 @@ func (f *forwarder) lead(node uint64) {
 	f.again()
 }
 
-// leaderNow is the node that leads the catalog's group, as far as is known here; 0: none.
-func (f *forwarder) leaderNow() uint64 {
+// Leader is the node that leads the catalog's group, as far as is known here; 0: none.
+func (f *Forwarder) Leader() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.leader
 }
 
-// lost takes note that nothing that was sent to a node is known to have arrived.
-func (f *forwarder) lost(node uint64) {
+// Waiting is how many commands have no answer yet.
+func (f *Forwarder) Waiting() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.pending)
+}
+
+// Waits reports whether answers wait for a node: it is there, and was not too late once.
+func (f *Forwarder) Waits(node uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.there[node]
+}
+
+// Lost takes note that nothing that was sent to a node is known to have arrived.
+func (f *Forwarder) Lost(node uint64) {
 	f.mu.Lock()
 	f.uncertain(func(p *proposal) bool { return p.sent == node })
 	f.mu.Unlock()
-	f.presence(node, false)
+	f.Presence(node, false)
 }
 
 // uncertain marks commands of which nobody knows what became. The mutex is held.
-func (f *forwarder) uncertain(which func(*proposal) bool) {
+func (f *Forwarder) uncertain(which func(*proposal) bool) {
 	for _, p := range f.pending {
 		if p.applied || p.sent == 0 || !which(p) {
 			continue
@@ -267,8 +225,8 @@ func (f *forwarder) uncertain(which func(*proposal) bool) {
 	}
 }
 
-// presence takes note whether a node is there. Nobody waits for one that is not.
-func (f *forwarder) presence(node uint64, there bool) {
+// Presence takes note whether a node is there. Nobody waits for one that is not.
+func (f *Forwarder) Presence(node uint64, there bool) {
 	f.mu.Lock()
 	if there {
 		f.there[node] = true
@@ -277,11 +235,11 @@ func (f *forwarder) presence(node uint64, there bool) {
 		return
 	}
 	delete(f.there, node)
-	f.settle(f.now())
+	f.settle(f.o.Now())
 }
 
 // again gives to the leader what waits for one, and asks what became of the rest.
-func (f *forwarder) again() {
+func (f *Forwarder) again() {
 	f.mu.Lock()
 	if f.leader == 0 || f.closed != nil {
 		f.mu.Unlock()
@@ -299,7 +257,7 @@ func (f *forwarder) again() {
 		}
 	}
 	if doubt && f.barrier == 0 {
-		p := f.add(nil, nil, f.wait)
+		p := f.add(nil, nil, int64(f.o.Wait))
 		f.barrier = p.seq
 		list = append(list, p)
 	}
@@ -309,23 +267,24 @@ func (f *forwarder) again() {
 	}
 }
 
-// tick gives up what waits too long and tries the rest again.
-func (f *forwarder) tick() {
+// Tick gives up what waits too long and tries the rest again.
+func (f *Forwarder) Tick() {
 	f.mu.Lock()
-	f.settle(f.now())
+	f.settle(f.o.Now())
 	f.again()
 }
 
 // settle answers what can be, and unlocks the mutex.
-func (f *forwarder) settle(now int64) {
+func (f *Forwarder) settle(now int64) {
 	var ready []*proposal
 	var stale []late
-	for seq, p := range f.pending {
+	for _, seq := range slices.Sorted(maps.Keys(f.pending)) {
+		p := f.pending[seq]
 		switch {
 		case p.applied && f.everywhere(p):
 		case p.applied && now-p.appliedAt >= int64(everywhere):
-			for node, waited := range f.there {
-				if _, has := p.heard[node]; !has && waited {
+			for _, node := range slices.Sorted(maps.Keys(f.there)) {
+				if _, has := p.heard[node]; !has && f.there[node] {
 					f.there[node] = false
 					stale = append(stale, late{node, seq})
 				}
@@ -342,12 +301,11 @@ func (f *forwarder) settle(now int64) {
 		ready = append(ready, p)
 	}
 	f.mu.Unlock()
-	slices.SortFunc(ready, func(a, b *proposal) int { return cmp.Compare(a.seq, b.seq) })
 	// Who is late must ask before it routes: what was answered now is not yet known there.
 	for _, l := range stale {
-		f.send(l.node, true, func(b []byte) []byte {
+		f.o.Send(l.node, true, func(b []byte) []byte {
 			b = append(b, forwardStale)
-			b = binary.AppendUvarint(b, f.session)
+			b = binary.AppendUvarint(b, f.o.Session)
 			return binary.AppendUvarint(b, l.seq)
 		})
 	}
@@ -371,7 +329,7 @@ func (p *proposal) answer() {
 }
 
 // everywhere reports whether all nodes that are there have applied a command. The mutex is held.
-func (f *forwarder) everywhere(p *proposal) bool {
+func (f *Forwarder) everywhere(p *proposal) bool {
 	if p.barrier {
 		return true
 	}
@@ -383,9 +341,9 @@ func (f *forwarder) everywhere(p *proposal) bool {
 	return true
 }
 
-// awaits reports whether somebody here waits for the result of a command.
-func (f *forwarder) awaits(origin, session, seq uint64) bool {
-	if origin != f.self || session != f.session {
+// Awaits reports whether somebody here waits for the result of a command.
+func (f *Forwarder) Awaits(origin, session, seq uint64) bool {
+	if origin != f.o.Self || session != f.o.Session {
 		return false
 	}
 	f.mu.Lock()
@@ -394,11 +352,11 @@ func (f *forwarder) awaits(origin, session, seq uint64) bool {
 	return p != nil && !p.applied && p.done != nil
 }
 
-// applied takes note that this node has applied a command.
-func (f *forwarder) applied(origin, session, seq uint64, r *catalog.Result) {
-	if origin != f.self {
+// Applied takes note that this node has applied a command.
+func (f *Forwarder) Applied(origin, session, seq uint64, r *catalog.Result) {
+	if origin != f.o.Self {
 		if r != nil {
-			f.send(origin, true, func(b []byte) []byte {
+			f.o.Send(origin, true, func(b []byte) []byte {
 				b = append(b, forwardApplied)
 				b = binary.AppendUvarint(b, session)
 				return binary.AppendUvarint(b, seq)
@@ -408,11 +366,11 @@ func (f *forwarder) applied(origin, session, seq uint64, r *catalog.Result) {
 	}
 	f.mu.Lock()
 	p := f.pending[seq]
-	if session != f.session || p == nil || p.applied {
+	if session != f.o.Session || p == nil || p.applied {
 		f.mu.Unlock()
 		return
 	}
-	p.applied, p.appliedAt, p.doubt = true, f.now(), false
+	p.applied, p.appliedAt, p.doubt = true, f.o.Now(), false
 	if r != nil {
 		p.result = r
 	}
@@ -437,8 +395,8 @@ func (f *forwarder) applied(origin, session, seq uint64, r *catalog.Result) {
 	}
 }
 
-// receive takes a message of another node's forwarder. It runs on the link's reader.
-func (f *forwarder) receive(from uint64, msg []byte) {
+// Receive takes a message of another node's forwarder. It runs on the link's reader.
+func (f *Forwarder) Receive(from uint64, msg []byte) {
 	if len(msg) == 0 {
 		return
 	}
@@ -455,11 +413,11 @@ func (f *forwarder) receive(from uint64, msg []byte) {
 	b = b[n:]
 	switch kind {
 	case forwardPropose:
-		f.propose(b, func(_ any, err error) {
+		f.o.Propose(b, func(_ any, err error) {
 			if err == nil {
 				return
 			}
-			f.send(from, true, func(dst []byte) []byte {
+			f.o.Send(from, true, func(dst []byte) []byte {
 				dst = append(dst, forwardRefused)
 				dst = binary.AppendUvarint(dst, session)
 				dst = binary.AppendUvarint(dst, seq)
@@ -467,15 +425,15 @@ func (f *forwarder) receive(from uint64, msg []byte) {
 			})
 		})
 	case forwardRefused:
-		if session == f.session && len(b) == 1 {
+		if session == f.o.Session && len(b) == 1 {
 			f.refused(from, seq, b[0] == 1)
 		}
 	case forwardApplied:
-		if session == f.session {
+		if session == f.o.Session {
 			f.heard(from, seq)
 		}
 	case forwardStale:
-		f.stale()
+		f.o.Stale()
 	}
 }
 
@@ -487,7 +445,7 @@ func oneIf(on bool) byte {
 }
 
 // heard takes note that another node has applied a command.
-func (f *forwarder) heard(from, seq uint64) {
+func (f *Forwarder) heard(from, seq uint64) {
 	f.mu.Lock()
 	if _, there := f.there[from]; there {
 		f.there[from] = true
@@ -510,8 +468,8 @@ func (f *forwarder) heard(from, seq uint64) {
 	p.answer()
 }
 
-// close answers everything that still waits.
-func (f *forwarder) close() {
+// Close answers everything that still waits.
+func (f *Forwarder) Close() {
 	f.mu.Lock()
 	f.closed = replica.ErrClosed
 	left := f.pending
