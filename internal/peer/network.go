@@ -30,7 +30,8 @@ type Network struct {
 	retry map[pair]int64 // when two nodes may be linked again
 	held  map[way]bool
 	delay map[way][2]time.Duration
-	able  []event // of Step, used again
+	rate  map[way]int // bytes a second on a lane; 0: any
+	able  []event     // of Step, used again
 }
 
 // pair is two nodes, the smaller id first.
@@ -114,7 +115,7 @@ var (
 func NewNetwork(seed uint64, c clock.Clock) *Network {
 	return &Network{
 		clock: c, rng: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)),
-		wires: map[pair]*wire{}, retry: map[pair]int64{}, held: map[way]bool{}, delay: map[way][2]time.Duration{},
+		wires: map[pair]*wire{}, retry: map[pair]int64{}, held: map[way]bool{}, delay: map[way][2]time.Duration{}, rate: map[way]int{},
 	}
 }
 
@@ -394,6 +395,9 @@ func (n *Network) put(w *wire, at int, l Lane, p packet) {
 		p.due += n.rng.Int64N(d + 1)
 	}
 	p.due = max(p.due, f.last[l])
+	if rate := n.rate[way{w.ids[at], w.ids[1-at]}]; rate > 0 {
+		p.due += int64(frameHead+len(p.msg)) * int64(time.Second) / int64(rate)
+	}
 	f.last[l] = p.due
 	f.lanes[l] = append(f.lanes[l], p)
 }

@@ -42,6 +42,9 @@ func (n *Network) Delay(from, to NodeID, least, most time.Duration) {
 	n.delay[way{from, to}] = [2]time.Duration{least, most}
 }
 
+// Narrow lets only so many bytes a second get from one node to another on each lane, from what is sent from now on; 0: as many as come.
+func (n *Network) Narrow(from, to NodeID, rate int) { n.rate[way{from, to}] = rate }
+
 // Break breaks the link between two nodes, if there is one. Of what is under
 // way, some may still arrive before the Down. The link is made again after a while.
 func (n *Network) Break(a, b NodeID) {
