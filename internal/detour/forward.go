@@ -7,13 +7,32 @@ import (
 	"holdfast/internal/peer"
 )
 
-// passing are messages of one lane of a detour that this node is in the middle of, and that wait for room on the lane to
+// passing are messages of one lane from one node to another that this one is in the middle of, and that wait for room on the lane to
 // the next node.
 type passing struct {
 	from, to peer.NodeID
 	lane     peer.Lane
-	list     [][]byte
+	list     []waiting
 	bytes    int
+	id       uint64 // of the detour that data came of last
+}
+
+// waiting is a message that waits. Data is worth nothing once its detour is over; what else there is is short.
+type waiting struct {
+	msg  []byte
+	id   uint64
+	data bool
+}
+
+// drop drops data: that of one detour, or that of all others.
+func (p *passing) drop(id uint64, others bool) {
+	p.list = slices.DeleteFunc(p.list, func(w waiting) bool {
+		is := w.data && (w.id == id) != others
+		if is {
+			p.bytes -= len(w.msg)
+		}
+		return is
+	})
 }
 
 // pass leads on what came from one end of a detour, msg being all of it with the tag. Both ends know that this node
@@ -35,17 +54,29 @@ func (d *Detours) leadOn(lane peer.Lane, f *frame, msg []byte) bool {
 		d.forget(f.from, f.to)
 		return false
 	}
+	if f.kind == kindEnd {
+		for _, p := range d.passing {
+			if p.between(f.from, f.to) {
+				p.drop(f.id, false)
+			}
+		}
+		d.tidy()
+	}
 	at := slices.IndexFunc(d.passing, func(p *passing) bool { return p.from == f.from && p.to == f.to && p.lane == lane })
 	if at < 0 {
-		if !d.links.Send(f.to, lane, func(b []byte) []byte { return append(b, msg...) }) {
-			msg = own(msg)
-			d.passing = append(d.passing, &passing{from: f.from, to: f.to, lane: lane, list: [][]byte{msg}, bytes: len(msg)})
+		if d.links.Send(f.to, lane, func(b []byte) []byte { return append(b, msg...) }) {
+			return true
 		}
-		return true
+		at = len(d.passing)
+		d.passing = append(d.passing, &passing{from: f.from, to: f.to, lane: lane})
 	}
 	p := d.passing[at]
-	p.list, p.bytes = append(p.list, own(msg)), p.bytes+len(msg)
-	if p.bytes > window+d.o.MaxMessage+head {
+	if f.kind == kindData && p.id != f.id { // who sends it has ended the detours before
+		p.id = f.id
+		p.drop(f.id, true)
+	}
+	p.list = append(p.list, waiting{own(msg), f.id, f.kind == kindData})
+	if p.bytes += len(msg); p.bytes > window+d.o.MaxMessage+head {
 		d.forget(f.from, f.to)
 		return false
 	}
@@ -68,20 +99,28 @@ func (d *Detours) passOn(to peer.NodeID, lane peer.Lane) {
 		if p.to != to || p.lane != lane {
 			continue
 		}
-		for len(p.list) > 0 && d.links.Send(to, lane, func(b []byte) []byte { return append(b, p.list[0]...) }) {
-			p.bytes -= len(p.list[0])
-			p.list[0] = nil
+		for len(p.list) > 0 && d.links.Send(to, lane, func(b []byte) []byte { return append(b, p.list[0].msg...) }) {
+			p.bytes -= len(p.list[0].msg)
+			p.list[0] = waiting{}
 			p.list = p.list[1:]
 		}
 	}
+	d.tidy()
+}
+
+// tidy drops the lanes on which nothing waits any more. d.mu is held.
+func (d *Detours) tidy() {
 	d.passing = slices.DeleteFunc(d.passing, func(p *passing) bool { return len(p.list) == 0 })
+}
+
+// between says whether the messages go from one of two nodes to the other.
+func (p *passing) between(a, b peer.NodeID) bool {
+	return p.from == a && p.to == b || p.from == b && p.to == a
 }
 
 // forget drops what waits between two nodes. d.mu is held.
 func (d *Detours) forget(a, b peer.NodeID) {
-	d.passing = slices.DeleteFunc(d.passing, func(p *passing) bool {
-		return p.from == a && p.to == b || p.from == b && p.to == a
-	})
+	d.passing = slices.DeleteFunc(d.passing, func(p *passing) bool { return p.between(a, b) })
 }
 
 // forgetAll drops what waits for a node or came from it. d.mu is held.
