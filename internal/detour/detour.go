@@ -24,6 +24,11 @@ const (
 	freshBeat = 3
 	// patience is how long a detour may take to be opened, and how long it takes until the next is tried.
 	patience = 10
+	// slowAfter is how long what is sent may be under way on a detour before another way is looked for: as long as a link may take
+	// to move anything at all.
+	slowAfter = 15
+	// shunFor is how long a way that could not be opened, or was slow, comes after all others.
+	shunFor = 3000
 	// suspectAfter is how long after the end of a detour the node at its end is suspect, if nothing is heard of it.
 	suspectAfter = 8
 )
@@ -54,6 +59,7 @@ type Detours struct {
 	nodes   map[peer.NodeID]*node
 	wanted  []peer.NodeID // the peers
 	opened  uint64        // detours, by this node
+	ticks   int           // so far
 	passing []*passing
 }
 
@@ -78,9 +84,9 @@ type node struct {
 	away   int           // ticks for which it cannot be used without a detour
 	fear   int           // ticks until it is suspect after the end of a detour; 0: does not matter
 	wait   int           // ticks until the next detour is tried
-	tried  peer.NodeID   // by way of which the last one was
 	fresh  int           // ticks for which a link counts as new
 	route  *route
+	shun   map[peer.NodeID]int // by Detours.ticks, until when nodes are not asked to lead on to this one if another can
 }
 
 // New returns the detours of a node. Use follows before anything else.

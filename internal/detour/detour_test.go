@@ -212,7 +212,7 @@ func TestDetoursAtRandom(t *testing.T) {
 		opened := 0
 		for range 200 {
 			a, b := ids[rng.IntN(len(ids))], ids[rng.IntN(len(ids))]
-			switch rng.IntN(12) {
+			switch rng.IntN(13) {
 			case 0:
 				if a != b {
 					w.apart(a, b, rng.IntN(2) == 0, true)
@@ -242,6 +242,10 @@ func TestDetoursAtRandom(t *testing.T) {
 					w.net.Pause(a, false)
 				}
 			case 7:
+				if a != b {
+					w.net.Narrow(a, b, rng.IntN(3)*100<<10)
+				}
+			case 8:
 				w.pass(time.Duration(rng.IntN(3000)) * time.Millisecond)
 			default:
 				for range rng.IntN(50) {
@@ -256,6 +260,11 @@ func TestDetoursAtRandom(t *testing.T) {
 			}
 		}
 		w.net.Heal()
+		for _, a := range ids {
+			for _, b := range ids {
+				w.net.Narrow(a, b, 0)
+			}
+		}
 		for _, id := range ids {
 			if w.nodes[id] == nil {
 				w.start(id)

@@ -12,7 +12,8 @@
 // Each heartbeat says whom its sender hears. A node that has not heard another for half a second, or has no link to it, and
 // knows of a third that hears it, asks that one to pass on an open; the other side gives up its own link, if it still believes in it,
 // and accepts; the first says that it is ready. From then on both count each other as up. As soon as there is a link again the
-// detour ends: rooms see a link that went down and came up.
+// detour ends: rooms see a link that went down and came up. So they do if what is sent is not taken for 1.5 s, and there is a third
+// node by way of which that has not happened lately: the end that notices opens another detour, by way of that one.
 //
 // A detour has one step; nobody leads messages on that came by another. What is under way on a lane is bounded
 // (window), so that the one in the middle never holds more.

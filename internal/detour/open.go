@@ -1,6 +1,7 @@
 package detour
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,11 +19,13 @@ func sorted(m map[peer.NodeID]*route) (list []*route) {
 // Tick lets time pass. It must not be called by two goroutines at a time.
 func (d *Detours) Tick() {
 	d.mu.Lock()
+	d.ticks++
 	var give, hold []*route
 	var fears, seek []*node
 	for _, n := range d.nodes {
 		n.beat = min(n.beat+1, freshBeat+1)
 		n.wait, n.fresh = max(n.wait-1, 0), max(n.fresh-1, 0)
+		maps.DeleteFunc(n.shun, func(_ peer.NodeID, until int) bool { return until <= d.ticks })
 	}
 	for _, id := range d.wanted {
 		n := d.of(id)
@@ -37,6 +40,7 @@ func (d *Detours) Tick() {
 			hold = append(hold, r)
 		case r != nil:
 			if r.patience--; r.patience <= 0 {
+				d.avoid(n, r.via)
 				give = append(give, r)
 			}
 		case n.sound():
@@ -58,30 +62,41 @@ func (d *Detours) Tick() {
 		for l := range peer.Lane(peer.Lanes) {
 			r.take(l, 0)
 		}
+		if r.slow() {
+			d.move(r)
+		}
 	}
 	for _, n := range seek {
 		d.seek(n)
 	}
 }
 
-// seek tries to open a detour to a node: once there is no link any more, through another one that hears it; through the next of these when
-// it tries again.
-func (d *Detours) seek(n *node) {
-	d.mu.Lock()
-	var able []peer.NodeID
+// avoid has other nodes than this one asked first to lead on to n. d.mu is held.
+func (d *Detours) avoid(n *node, via peer.NodeID) {
+	if n.shun == nil {
+		n.shun = map[peer.NodeID]int{}
+	}
+	n.shun[via] = d.ticks + shunFor
+}
+
+// ways returns who could lead on to a node, the best first: those that are avoided come last, the longest avoided of them first. d.mu is held.
+func (d *Detours) ways(n *node) (able []peer.NodeID) {
 	for _, id := range d.wanted {
 		if c := d.of(id); c.sound() && c.beat <= freshBeat && slices.Contains(c.hears, n.id) {
 			able = append(able, id)
 		}
 	}
+	slices.SortFunc(able, func(a, b peer.NodeID) int { return cmp.Or(cmp.Compare(n.shun[a], n.shun[b]), cmp.Compare(a, b)) })
+	return able
+}
+
+// seek tries to open a detour to a node: once there is no link any more, through another one that hears it.
+func (d *Detours) seek(n *node) {
+	d.mu.Lock()
+	able := d.ways(n)
 	if len(able) == 0 || n.route != nil {
 		d.mu.Unlock()
 		return
-	}
-	slices.Sort(able)
-	via := able[0]
-	if i := slices.IndexFunc(able, func(id peer.NodeID) bool { return id > n.tried }); i >= 0 {
-		via = able[i]
 	}
 	if n.direct {
 		d.mu.Unlock()
@@ -89,11 +104,29 @@ func (d *Detours) seek(n *node) {
 		return
 	}
 	d.opened++
-	n.tried = via
-	r := &route{d: d, node: n, via: via, id: d.o.Incarnation<<32 | d.opened, ours: true, stage: opening, patience: patience}
+	r := &route{d: d, node: n, via: able[0], id: d.o.Incarnation<<32 | d.opened, ours: true, stage: opening, patience: patience}
 	n.route = r
 	d.mu.Unlock()
-	d.tell(via, &frame{kind: kindOpen, from: d.o.Self, to: n.id, id: r.id, incarnation: d.o.Incarnation, info: d.o.Info})
+	d.tell(r.via, &frame{kind: kindOpen, from: d.o.Self, to: n.id, id: r.id, incarnation: d.o.Incarnation, info: d.o.Info})
+}
+
+// move opens a detour by another way than that of one that is slow, if there is a way that is not known to be. If all
+// are it stays.
+func (d *Detours) move(r *route) {
+	n := r.node
+	d.mu.Lock()
+	d.avoid(n, r.via)
+	able := d.ways(n)
+	is := n.route == r && len(able) > 0 && n.shun[able[0]] == 0
+	d.mu.Unlock()
+	if !is {
+		return
+	}
+	d.finish(r, errSlow, false)
+	d.seek(n)
+	// This comes behind the wish for the new one, by which the other end knows that there was a move. It is for the one in the middle,
+	// which drops what waits, and for the other end if nobody leads the wish there.
+	d.tell(r.via, &frame{kind: kindEnd, from: d.o.Self, to: n.id, id: r.id})
 }
 
 // asked takes the wish of another node for a detour to this one.
@@ -101,6 +134,9 @@ func (d *Detours) asked(n *node, via peer.NodeID, f *frame) {
 	d.mu.Lock()
 	old := n.route
 	is := d.of(via).direct && (old == nil || old.stage != opening || n.id < d.o.Self) // of two that ask each other, the one with the smaller id
+	if is && old != nil && old.stage != opening && old.via != via {                   // it has moved
+		d.avoid(n, old.via)
+	}
 	d.mu.Unlock()
 	if !is {
 		return

@@ -18,6 +18,7 @@ const ackEvery = window / 8
 var (
 	ErrOver = errors.New("there is a link again")
 	errLost = errors.New("the detour was lost")
+	errSlow = errors.New("the detour was too slow")
 )
 
 // The stages of a detour at one of its ends.
@@ -53,6 +54,8 @@ type route struct {
 	out   [peer.Lanes]uint64 // bytes sent
 	back  [peer.Lanes]uint64 // of them, taken by the other end
 	full  [peer.Lanes]bool   // a message was refused
+	mark  [peer.Lanes]uint64 // bytes that had been sent at an earlier tick
+	age   [peer.Lanes]int    // ticks since then
 	taken [peer.Lanes]uint64 // bytes taken here
 	acked [peer.Lanes]uint64 // of them, told
 }
@@ -137,6 +140,21 @@ func (r *route) take(lane peer.Lane, n int) {
 	if r.d.tell(r.via, &f) {
 		r.acked = r.taken
 	}
+}
+
+// slow counts a tick, and says whether something that was sent on the detour has not been taken for too long.
+func (r *route) slow() (is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for l := range r.mark {
+		if r.back[l] >= r.mark[l] {
+			r.mark[l], r.age[l] = r.out[l], 0
+			continue
+		}
+		r.age[l]++
+		is = is || r.age[l] >= slowAfter
+	}
+	return is
 }
 
 // end has nothing sent any more.
