@@ -214,8 +214,9 @@ func (q *entry) watch(now int64) {
 		}
 		if c.cancels && c.attached && now-q.leaderless.Load() >= int64(f.reg.o.Wait) {
 			// It asked to be told. Should it be attached all the same, it is to leave.
-			c.leaving, c.silent = true, true
 			c.sink.Cancelled(q.lateError())
+			c.leaving = true
+			c.silence()
 			q.order++
 			q.ask(&op{kind: opDetach, consumer: id, call: &call{}}, forever)
 			continue
@@ -509,7 +510,7 @@ func (q *entry) expire(now int64) {
 			f.refuse(&o, err, Unknown)
 			o.call = &call{}
 			if c := s.consumers[o.consumer]; c != nil {
-				c.silent, c.sink = true, nil
+				c.silence()
 			}
 			q.order++
 			q.ask(&o, forever)

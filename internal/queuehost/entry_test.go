@@ -3,9 +3,11 @@ package queuehost
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
+	"holdfast/internal/amqperr"
 	"holdfast/internal/bytecodec"
 	"holdfast/internal/clock"
 	"holdfast/internal/message"
@@ -186,5 +188,58 @@ func TestConsumeWithoutALeader(t *testing.T) {
 	x.pass(10 * time.Second)
 	if len(answers) != 1 || answers[0] == nil || c.cancelled != nil {
 		t.Errorf("answered %v, cancelled %v", answers, c.cancelled)
+	}
+}
+
+// A consumer that is cancelled before it could be attached again hears nothing of what was asked for it, and is not attached.
+func TestACancelledConsumerIsNotAttachedAgain(t *testing.T) {
+	for _, known := range []bool{true, false} { // that it was attached
+		x := newLoneEntry(t)
+		c := &sink{}
+		var id queue.ConsumerID
+		attached := 0
+		id = x.h.Attach(unlimited(1), c, func(queue.ConsumerID, error) { attached++ })
+		x.step()
+		m := x.asked()
+		x.answer(m, farResumed, 1, 0)
+		tell := func(e event) {
+			head := m.head
+			head.kind = farEvent
+			x.reg.Receive(m.node, e.append(head.append(nil), nil, 0))
+			x.step()
+		}
+		if known {
+			tell(event{kind: eventAttached, consumer: id, req: 1})
+			want(t, "attached", attached, 1)
+		}
+		x.reg.LinkDown(m.node, io.EOF)
+		x.step()
+		x.reg.LinkUp(m.node, 1)
+		x.room = 0
+		for range 3 {
+			x.h.Credit(id, 1, true)
+		}
+		left := 0
+		x.h.Cancel(id, func() { left++ })
+		x.step()
+		m = x.asked()
+		x.answer(m, farResumed, 1, 0)
+		for range 16 {
+			x.pass(time.Second)
+		}
+		want(t, "answers to the cancellation", left, 1)
+		c.events = nil
+		x.room = 100
+		x.reg.Writable(m.node)
+		x.step()
+		for _, s := range x.sent {
+			if a := s.body; s.head.kind == farAsk {
+				if a.Uint(); askKind(a.Byte()) == askAttach {
+					t.Error("the consumer is attached again")
+				}
+			}
+		}
+		tell(event{kind: eventAttached, consumer: id, req: 99, err: amqperr.QueueInUse("/", "q")}) // an answer of before
+		want(t, "what it hears", fmt.Sprint(c.events, c.cancelled), "[] <nil>")
 	}
 }

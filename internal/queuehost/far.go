@@ -93,6 +93,17 @@ type farConsumer struct {
 	drains     int    // that are not answered
 }
 
+// silence has a consumer hear nothing any more.
+func (c *farConsumer) silence() { c.silent, c.sink, c.chunks = true, nobody{}, nil }
+
+// nobody is the sink of a consumer that was told of its end: what the queue still says to it, nobody hears.
+type nobody struct{}
+
+func (nobody) Deliver([]Delivery) {}
+func (nobody) Cancelled(error)    {}
+func (nobody) Drained(uint32)     {}
+func (nobody) Wake()              {}
+
 // sentRun is publishes in flight, neighbours in the session and to their ticket.
 type sentRun struct {
 	seq, last uint64 // in the session

@@ -219,7 +219,7 @@ func (f *far) happened(c *cut) bool {
 			return f.entry != nil && c.ended()
 		}
 		if to != nil {
-			to.silent, to.sink, to.chunks = true, nil, nil
+			to.silence()
 		}
 		run0(o.call.done)
 	case eventDetach:

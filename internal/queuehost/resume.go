@@ -9,7 +9,7 @@ import (
 func (q *entry) send() {
 	for ; len(q.again) > 0; q.again = q.again[1:] {
 		id := q.again[0]
-		if c := q.f.session.consumers[id]; c != nil && !c.sent && !q.sendAttach(id, c, 0) {
+		if c := q.f.session.consumers[id]; c != nil && !c.sent && !c.silent && !q.sendAttach(id, c, 0) {
 			return
 		}
 	}
