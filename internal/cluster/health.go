@@ -5,6 +5,9 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"holdfast/internal/detour"
+	"holdfast/internal/peer"
 )
 
 // Condition is how a node stands, as seen from here.
@@ -33,10 +36,10 @@ func (c Condition) String() string {
 
 // Times of the Detector.
 const (
-	SuspectAfter = 800 * time.Millisecond
+	SuspectAfter = peer.SuspectAfter
 	GoneAfter    = 30 * time.Second
-	// TickEvery is how often Tick is meant to be called.
-	TickEvery = 100 * time.Millisecond
+	// TickEvery is how often Tick is meant to be called: one ticker of a node is for this and for its detours.
+	TickEvery = detour.TickEvery
 )
 
 // stalled is a pause between two ticks from which on this process, and not the others, is taken to have stood still.

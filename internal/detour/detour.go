@@ -7,13 +7,12 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"holdfast/internal/peer"
 )
 
 // TickEvery is how often Tick is meant to be called.
-const TickEvery = 100 * time.Millisecond
+const TickEvery = peer.BeatEvery / 2
 
 // In ticks.
 const (
@@ -30,7 +29,7 @@ const (
 	// shunFor is how long a way that could not be opened, or was slow, comes after all others.
 	shunFor = 3000
 	// suspectAfter is how long after the end of a detour the node at its end is suspect, if nothing is heard of it.
-	suspectAfter = 8
+	suspectAfter = int(peer.SuspectAfter / TickEvery)
 )
 
 // Options of the detours of a node.

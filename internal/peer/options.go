@@ -11,6 +11,14 @@ import (
 	"holdfast/internal/invariant"
 )
 
+// Times of the heartbeats where Options do not say others. The rooms above go by them.
+const (
+	BeatEvery   = 200 * time.Millisecond
+	BeatsMissed = 4
+	// SuspectAfter is how long a node has not been heard that becomes suspect.
+	SuspectAfter = BeatsMissed * BeatEvery
+)
+
 // Options of a node's links. The zero value of a field with a number in
 // brackets means that number.
 type Options struct {
@@ -46,8 +54,8 @@ type Options struct {
 	// Beat appends what the next heartbeat carries, at most 4 KiB. It is called by
 	// one goroutine at a time and must not block.
 	Beat        func(dst []byte) []byte
-	BeatEvery   time.Duration // (200 ms)
-	BeatsMissed int           // before a node is suspect (4)
+	BeatEvery   time.Duration // (BeatEvery)
+	BeatsMissed int           // before a node is suspect (BeatsMissed)
 
 	LaneBytes  [Lanes]int    // what may wait to be sent (4 MiB, 16 MiB, 4 MiB)
 	MaxMessage int           // bytes (4 MiB); at most 1 GiB
@@ -79,14 +87,14 @@ func (o *Options) setDefaults() {
 			*field = value
 		}
 	}
-	set(&o.BeatEvery, 200*time.Millisecond)
+	set(&o.BeatEvery, BeatEvery)
 	set(&o.Stall, 1500*time.Millisecond)
 	set(&o.Silence, 10*time.Second)
 	set(&o.Greet, 2*time.Second)
 	set(&o.BackoffMin, 20*time.Millisecond)
 	set(&o.BackoffMax, time.Second)
 	if o.BeatsMissed == 0 {
-		o.BeatsMissed = 4
+		o.BeatsMissed = BeatsMissed
 	}
 	for lane, bytes := range [Lanes]int{4 << 20, 16 << 20, 4 << 20} {
 		if o.LaneBytes[lane] == 0 {
