@@ -84,7 +84,6 @@ func (h *host) settlePublishes(e *replica.Entry, p *pack) {
 		}
 		w.index = e.Index
 		h.waits.push(w)
-		h.stats.unstable.Add(int64(w.n))
 	}
 }
 

@@ -487,13 +487,15 @@ func TestOverduePublishIsUnknown(t *testing.T) {
 	h := r.queue(7)
 	tk := &tickets{}
 	publish(h, tk, true, "a")
+	h.Publish([]Publish{{Message: text("b"), Persistent: true, Credit: r.reg.NewCredit()}}) // nobody waits for it
+	h.Barrier(tk, 2)
 	r.step()
 	r.queue(7).host.Overdue(1)
-	want(t, "outcomes", tk.got, []outcome{{1, 1, Unknown}})
+	want(t, "outcomes", tk.got, []outcome{{1, 1, Unknown}, {2, 2, Unknown}})
 	r.queue(7).host.Overdue(1) // once more, and it counts once
 	r.settle()
-	want(t, "outcomes", tk.got, []outcome{{1, 1, Unknown}})
-	want(t, "counted", h.Nacks(), Nacks{Unknown: 1})
+	want(t, "outcomes", tk.got, []outcome{{1, 1, Unknown}, {2, 2, Unknown}})
+	want(t, "counted", h.Nacks(), Nacks{Unknown: 2}) // a barrier is no publish
 	want(t, "nacked", len(slices.Collect(r.reg.Nacked())), 1)
 }
 

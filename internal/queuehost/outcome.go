@@ -6,8 +6,9 @@ import "holdfast/internal/invariant"
 // comes at one time. It covers neighbours with consecutive sequence numbers.
 type wait struct {
 	index       uint64 // of the entry they wait for
-	n           int
+	n           int    // 0: a barrier
 	ticket      Ticket // nil: nobody waits, or it was told Unknown
+	overdue     bool   // the disk took too long, and that was counted
 	first, last uint64
 	credit      *Credit
 	cost        int64

@@ -329,7 +329,7 @@ func (h *host) unseal(p *pack) {
 // packBarrier puts a command into the entry that changes nothing, so that there
 // is something to wait for.
 func (h *host) packBarrier(e *replica.Entry, p *pack, o *op) {
-	p.barriers = append(p.barriers, wait{ticket: o.call.ticket, n: 1, first: o.first, last: o.last})
+	p.barriers = append(p.barriers, wait{ticket: o.call.ticket, first: o.first, last: o.last})
 	p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: h.known().AutoDelete})
 	e.Sync = true
 }

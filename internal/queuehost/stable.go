@@ -35,7 +35,11 @@ func (h *host) letGo() {
 func (h *host) Overdue(index uint64) {
 	for i := h.waits.head; i < len(h.waits.list) && h.waits.list[i].index <= index; i++ {
 		w := &h.waits.list[i]
-		if _, guest := w.ticket.(*session); w.ticket != nil && !guest {
+		if w.overdue {
+			continue
+		}
+		w.overdue = true
+		if _, guest := w.ticket.(*session); !guest {
 			h.handle.nacks.add(Unknown, uint64(w.n))
 		}
 		w.tell(Unknown)
