@@ -31,6 +31,10 @@ type guest struct {
 	waiting []sender // for the link
 }
 
+// mostStray is how many queues may have chunks of a publish under way for which there is no session: more than have messages that
+// large at a time. A node that names more makes no sense, and costs no more memory.
+const mostStray = 1 << 16
+
 // sender has something to send that the link had no room for. Waits with the
 // guest at most once at a time.
 type sender interface{ resume() }
@@ -72,11 +76,12 @@ func (g *guest) receive(head farHead, c cut) bool {
 		if delete(g.stray, head.queue); stray > 0 {
 			g.strays(head.queue, stray)
 		}
+		tooMany := len(g.stray) > mostStray
 		g.mu.Unlock()
 		if head.kind == farPublish {
 			flow.gave()
 		}
-		return true
+		return !tooMany
 	case s == nil:
 		s = newSession(g, head)
 		g.sessions[head.queue] = s
@@ -143,7 +148,7 @@ func (g *guest) begin(l life) {
 		window -= left
 		return left == 0
 	})
-	g.life, g.dead, g.overDue, g.stray = l, false, false, nil
+	g.life, g.dead, g.overDue = l, false, false
 	g.flow = &inflow{guest: g, life: l, window: max(window, g.reg.o.PeerCredit/8)}
 	g.flow.credit.pool, g.flow.credit.inflow = g.reg.pool, g.flow
 	g.roomDue = true
@@ -156,6 +161,7 @@ func (g *guest) endAll() {
 		g.sessions[id].end()
 	}
 	clear(g.sessions)
+	g.stray = nil
 	g.waitMu.Lock()
 	g.waiting = nil
 	g.waitMu.Unlock()
