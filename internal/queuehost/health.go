@@ -1,6 +1,7 @@
 package queuehost
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -82,16 +83,18 @@ func (r *Registry) meet(node uint64) {
 // tickStrangers ends the sessions of nodes that were removed while this one did not hear it: when it was down.
 func (r *Registry) tickStrangers() {
 	var removed []uint64
+	now := r.o.Clock.Mono()
 	r.health.mu.Lock()
-	for node, since := range r.health.strangers {
-		switch {
-		case r.o.Member(node):
-			delete(r.health.strangers, node)
-		case r.o.Clock.Mono()-since >= int64(strangerFor):
-			delete(r.health.strangers, node)
+	maps.DeleteFunc(r.health.strangers, func(node uint64, since int64) bool {
+		if r.o.Member(node) {
+			return true
+		}
+		over := now-since >= int64(strangerFor)
+		if over {
 			removed = append(removed, node)
 		}
-	}
+		return over
+	})
 	r.health.mu.Unlock()
 	slices.Sort(removed)
 	for _, node := range removed {
