@@ -223,7 +223,7 @@ func (c *clients) consumer(name, queue string, at int, r *rand.Rand) {
 
 // consumeOn consumes until something ends it.
 func (c *clients) consumeOn(conn *amqp.Connection, name, who, queue string, r *rand.Rand) {
-	rd := &reader{who, queue, map[string]*publish{}}
+	rd := c.j.newReader(who, queue)
 	var ch *amqp.Channel
 	var in <-chan amqp.Delivery
 	err := c.bounded(who+" subscribing", conn, func() (err error) {
@@ -306,12 +306,13 @@ func (c *clients) getter(name, queue string, at int, r *rand.Rand) {
 		if err != nil {
 			return
 		}
-		rd := &reader{fmt.Sprintf("%s.%d", name, life), queue, map[string]*publish{}}
+		rd := c.j.newReader(fmt.Sprintf("%s.%d", name, life), queue)
 		var ch *amqp.Channel
 		err = c.bounded(rd.name+" opening a channel", conn, func() (err error) { ch, err = conn.Channel(); return err })
 		for err == nil && c.stop.Err() == nil {
 			var d amqp.Delivery
 			var there bool
+			rd.began = c.j.now()
 			err = c.bounded(rd.name+" getting", conn, func() (err error) { d, there, err = ch.Get(queue, false); return err })
 			if err != nil {
 				break

@@ -20,7 +20,7 @@ func TestTheAuditNotices(t *testing.T) {
 		}},
 		{"a message of another queue", "was not for queue", func(j *journal, r *reader, p func(int) *publish) {
 			id := p(1).id
-			j.delivered(&reader{name: "c", queue: "other", last: map[string]*publish{}}, id, []byte(content(id)), false, -1)
+			j.delivered(j.newReader("c", "other"), id, []byte(content(id)), false, -1)
 		}},
 		{"another body", "another body", func(j *journal, r *reader, p func(int) *publish) {
 			j.delivered(r, p(1).id, []byte("short"), false, -1)
@@ -29,6 +29,26 @@ func TestTheAuditNotices(t *testing.T) {
 			id := p(1).id
 			j.delivered(r, id, []byte(content(id)), false, -1)
 			j.delivered(r, id, []byte(content(id)), false, -1)
+		}},
+		{"a second delivery without the flag to a reader that began later", "without the flag", func(j *journal, r *reader, p func(int) *publish) {
+			id := p(1).id
+			j.delivered(r, id, []byte(content(id)), true, -1)
+			other := j.newReader("d", "q")
+			other.began++
+			j.delivered(other, id, []byte(content(id)), false, -1)
+		}},
+		{"two deliveries without the flag, one of them late", "without the flag", func(j *journal, r *reader, p func(int) *publish) {
+			id := p(1).id
+			late := j.newReader("d", "q")
+			for _, flag := range []bool{true, false, false} {
+				j.delivered(late, id, []byte(content(id)), flag, -1)
+			}
+		}},
+		{"nothing, as the first delivery comes late", "", func(j *journal, r *reader, p func(int) *publish) {
+			id := p(1).id
+			late := j.newReader("d", "q")
+			j.delivered(r, id, []byte(content(id)), true, -1)
+			j.delivered(late, id, []byte(content(id)), false, -1)
 		}},
 		{"the order of a channel", "behind", func(j *journal, r *reader, p func(int) *publish) {
 			first, second := p(1).id, p(2).id
@@ -76,7 +96,7 @@ func TestTheAuditNotices(t *testing.T) {
 		}},
 	} {
 		j := newJournal()
-		r := &reader{name: "c", queue: "q", last: map[string]*publish{}}
+		r := j.newReader("c", "q")
 		c.do(j, r, func(n int) *publish {
 			p := &publish{id: strings.Repeat("m", n), channel: "p.1", seq: n, queues: []string{"q"}}
 			j.sent(p)

@@ -4,7 +4,7 @@
 //
 //	go run ./test/chaos -minutes 30 -seed 7
 //
-// What must hold: a confirmed publish comes out of every queue that it was routed to; what is delivered a second time says
+// What must hold: a confirmed publish comes out of every queue that it was routed to; what is handed out a second time says
 // redelivered; the first deliveries of a channel's publishes to one consumer come in the order of publishing; bodies are
 // whole; nothing comes that nobody has published; every publish and every request is answered within a bound; in the end
 // every queue is drained, and every consumer gets its share. What a client publishes again, after a nack or a lost
