@@ -26,9 +26,11 @@
 //   - spilled.go: bodies on their way to the disk and there that are not in the log
 //   - lane.go: what the queues of one shard worker share
 //   - link.go: links to other nodes, and what goes round between two nodes: lives of a link, credit
-//   - far.go, farhear.go: a queue that runs on another node: what goes there, what comes back
+//   - far.go, farsend.go, farhear.go: a queue that runs on another node: its session there, what goes there, what comes back
 //   - inflow.go: what another node has under way to queues here
-//   - serve.go, relay.go: the other side: sessions of other nodes with queues here, their consumers, bodies that are read for them
+//   - guest.go: the other side: a node whose sessions queues here serve
+//   - serve.go, serveask.go, servesay.go: one session: what it puts in and settles, the operations it asks for, what it is told
+//   - relay.go: its consumers, and bodies that are read for them
 //   - farwire.go: the messages between the two
 //   - member.go, leader.go: a quorum queue on its worker: the member here, and what it does while it leads
 //   - entry.go, resume.go: the session of this node with a quorum queue, and how it is resumed with another leader
