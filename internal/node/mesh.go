@@ -427,6 +427,7 @@ func (m *mesh) restored() {
 	if !m.n.running.Load() {
 		return
 	}
+	m.forward.Restored()
 	m.happened(event{kind: eventChanged})
 	go m.n.broker.Sync()
 }

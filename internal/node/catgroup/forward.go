@@ -37,7 +37,8 @@ type Options struct {
 // tells that node; the node itself gets the result from its own machine, not from the leader.
 //
 // When the leader changes, or the link to it breaks, nobody knows what became of a command. It is sent again when a
-// barrier, an empty command put in order behind it, has been applied here without it: then it never will be.
+// barrier, an empty command put in order behind it, has been applied here without it: then it never will be. Unless the
+// state has come whole meanwhile, which may have it in it: then its answer is that nobody knows.
 type Forwarder struct {
 	o Options
 
@@ -64,6 +65,7 @@ type proposal struct {
 	until   int64
 	sent    uint64 // node it was given to; 0: it waits for a leader
 	doubt   bool   // what became of it is not known
+	whole   bool   // it may be in a state that came whole
 	barrier bool
 
 	applied   bool
@@ -375,10 +377,17 @@ func (f *Forwarder) Applied(origin, session, seq uint64, r *catalog.Result) {
 		p.result = r
 	}
 	decides := seq == f.barrier
+	var unknown []*proposal
 	if decides {
 		f.barrier = 0
-		for _, q := range f.pending {
-			if q.doubt && q.seq < seq {
+		for _, n := range slices.Sorted(maps.Keys(f.pending)) {
+			switch q := f.pending[n]; {
+			case !q.doubt || n > seq:
+			case q.whole:
+				q.result = broker.ErrOverdue
+				unknown = append(unknown, q)
+				delete(f.pending, n)
+			default:
 				q.doubt, q.sent = false, 0
 			}
 		}
@@ -390,9 +399,23 @@ func (f *Forwarder) Applied(origin, session, seq uint64, r *catalog.Result) {
 	delete(f.pending, seq)
 	f.mu.Unlock()
 	p.answer()
+	for _, q := range unknown {
+		q.answer()
+	}
 	if decides {
 		f.again()
 	}
+}
+
+// Restored takes note that the state came whole: what was given to a leader may be in it, and is not seen applied then.
+func (f *Forwarder) Restored() {
+	f.mu.Lock()
+	f.uncertain(func(*proposal) bool { return true })
+	for _, p := range f.pending {
+		p.whole = p.whole || p.doubt
+	}
+	f.mu.Unlock()
+	f.again()
 }
 
 // Receive takes a message of another node's forwarder. It runs on the link's reader.

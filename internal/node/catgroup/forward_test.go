@@ -2,8 +2,10 @@ package catgroup
 
 import (
 	"encoding/binary"
+	"errors"
 	"testing"
 
+	"holdfast/internal/broker"
 	"holdfast/internal/catalog"
 	"holdfast/internal/replica"
 )
@@ -132,6 +134,40 @@ func TestForwardedCommandIsWithdrawn(t *testing.T) {
 	f.Lead(1)
 	if p.commands() != 0 || len(f.pending) != 0 {
 		t.Errorf("%d commands, %d pending", p.commands(), len(f.pending))
+	}
+}
+
+// What may be in a state that came whole is not done a second time: nobody knows what became of it.
+func TestForwardedCommandMayBeInAState(t *testing.T) {
+	for _, committed := range []bool{false, true} {
+		p := newParliament(t)
+		p.held = true
+		var told []error
+		p.nodes[2].Propose([]byte("x"), true, func(_ any, err error) { told = append(told, err) })
+		if p.held = false; committed {
+			p.log = append(p.log, p.lost...)
+			p.apply(1)
+			p.apply(3)
+		}
+		p.done[2] = len(p.log) // by the state
+		p.nodes[2].Restored()
+		for _, id := range []uint64{1, 2, 3} {
+			p.nodes[id].Lead(0)
+			p.nodes[id].Lead(3)
+		}
+		p.leader = 3
+		for range 3 {
+			p.nodes[2].Tick()
+			p.apply(3)
+			p.apply(2)
+		}
+		want := 0
+		if committed {
+			want = 1
+		}
+		if p.commands() != want || len(told) != 1 || !errors.Is(told[0], broker.ErrOverdue) || p.nodes[2].Waiting() != 0 {
+			t.Errorf("committed %v: %d commands in the log, answers %v, %d wait", committed, p.commands(), told, p.nodes[2].Waiting())
+		}
 	}
 }
 
