@@ -519,6 +519,9 @@ func (q *entry) expire(now int64) {
 			delete(s.consumers, o.consumer)
 			q.order++
 			q.ask(&op{kind: opDetach, consumer: o.consumer, call: &call{}}, forever)
+		case opSeal: // it may be sealed, and nobody would take that back
+			q.order++
+			q.ask(&op{kind: opUnseal}, forever)
 		}
 		f.refuse(&o, err, Unknown)
 	}

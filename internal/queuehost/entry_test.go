@@ -169,6 +169,60 @@ func TestALeaderThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// A queue whose deletion nobody waits for any more does not stay sealed.
+func TestSealThatIsAnsweredTooLate(t *testing.T) {
+	x := newLoneEntry(t)
+	var told []error
+	x.h.Seal(false, false, func(_ uint64, err error) { told = append(told, err) })
+	x.step()
+	x.answer(x.asked(), farResumed, 1, 0)
+	x.pass(15 * time.Second)
+	if len(told) != 1 || told[0] == nil {
+		t.Fatalf("told %v", told)
+	}
+	x.pass(100 * time.Millisecond)
+	var asks []askKind
+	for _, m := range x.sent {
+		if m.head.kind == farAsk {
+			asks = append(asks, m.body.ask().kind)
+		}
+	}
+	if fmt.Sprint(asks) != fmt.Sprint([]askKind{askSeal, askUnseal}) {
+		t.Errorf("the leader was asked for %v", asks)
+	}
+}
+
+// A consumer that a queue refuses, since it is being deleted, may have left when it hears of that.
+func TestConsumerThatIsRefusedAndHasLeft(t *testing.T) {
+	x := newLoneEntry(t)
+	var answers []error
+	left := false
+	id := x.h.Attach(unlimited(1), &sink{}, func(_ queue.ConsumerID, err error) { answers = append(answers, err) })
+	x.step()
+	m := x.asked()
+	x.answer(m, farResumed, 1, 0)
+	x.h.Detach(id, func() { left = true })
+	x.step()
+	head := m.head
+	head.kind = farEvent
+	var asks []ask
+	for _, m := range x.sent {
+		if m.head.kind == farAsk {
+			asks = append(asks, m.body.ask())
+		}
+	}
+	if len(asks) != 2 {
+		t.Fatalf("asked for %+v", asks)
+	}
+	for _, e := range []event{{kind: eventDetach, consumer: id, req: asks[1].req}, {kind: eventAttached, consumer: id, req: asks[0].req, err: errQueueDeleted}} {
+		x.reg.Receive(m.node, e.append(head.append(nil), nil, 0))
+		x.step()
+	}
+	if len(answers) != 1 || answers[0] == nil || !left {
+		t.Errorf("answers %v, left %v", answers, left)
+	}
+}
+
 // Who consumes from a queue that has no leader, and is not its consumer yet, is answered, and not told of an end before.
 func TestConsumeWithoutALeader(t *testing.T) {
 	x := newLoneEntry(t)

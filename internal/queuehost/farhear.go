@@ -206,8 +206,11 @@ func (f *far) happened(c *cut) bool {
 				to.sink.Cancelled(f.clientError(e.err))
 			}
 			return c.ended()
-		case !ok || to == nil:
+		case !ok:
 			return false
+		case to == nil: // it was refused, and has left meanwhile
+			o.call.attached(e.consumer, f.clientError(e.err))
+			return c.ended()
 		}
 		if to.attached = e.err == nil; !to.attached {
 			delete(s.consumers, e.consumer)
