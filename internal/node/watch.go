@@ -100,6 +100,7 @@ func (n *Node) watchMemory(limit MemoryLimit) {
 		collector, says = size(uint64(at)), source
 	}
 	n.log.Info("memory limit", "bytes", limit.Bytes, "source", limit.Source, "mark", w.mark, "collector", collector, "collector_source", says)
+	back := newGiveBack(n.ballast)
 	ticks := n.clock.NewTicker(memoryEvery)
 	defer ticks.Stop()
 	for {
@@ -108,6 +109,7 @@ func (n *Node) watchMemory(limit MemoryLimit) {
 			return
 		case <-ticks.C():
 			w.look()
+			back.look()
 		}
 	}
 }
