@@ -9,7 +9,15 @@ import (
 
 // refuse answers an op of a queue that is gone or cannot be read.
 func (h *host) refuse(o *op) {
-	err := h.refusal()
+	if o.kind == opDrop {
+		h.dropQueue(o.call)
+		return
+	}
+	o.refuse(h.refusal(), h.publishRefused(), h.stats.read())
+}
+
+// refuse answers an op that is not carried out, or of which nobody knows whether it was. It is no publish.
+func (o *op) refuse(err error, out Outcome, st Stats) {
 	switch o.kind {
 	case opAttach:
 		o.call.attached(o.consumer, err)
@@ -20,15 +28,13 @@ func (h *host) refuse(o *op) {
 	case opCancel, opDetach:
 		run0(o.call.done)
 	case opExplain:
-		o.call.explained(Explanation{Stats: h.stats.read(), BlockedBy: "unavailable", Lines: []string{err.Error()}})
+		o.call.explained(Explanation{Stats: st, BlockedBy: "unavailable", Lines: []string{err.Error()}})
 	case opConsumers:
 		o.call.listed(nil)
 	case opCount:
 		o.call.totals(0, 0, err)
 	case opBarrier:
-		o.call.ticket.Settled(o.first, o.last, h.publishRefused())
-	case opDrop:
-		h.dropQueue(o.call)
+		o.call.ticket.Settled(o.first, o.last, out)
 	}
 }
 

@@ -302,26 +302,7 @@ func (f *far) tell(r *sentRun, o Outcome) {
 }
 
 // refuse answers an operation that was not carried out, or of which nobody knows.
-func (f *far) refuse(o *op, err error, out Outcome) {
-	switch o.kind {
-	case opAttach:
-		o.call.attached(o.consumer, err)
-	case opGet:
-		o.call.got(Delivery{}, 0, false, err)
-	case opPurge, opSeal:
-		o.call.counted(0, err)
-	case opCancel, opDetach:
-		run0(o.call.done)
-	case opExplain:
-		o.call.explained(Explanation{Stats: *f.stats.Load(), BlockedBy: "unavailable", Lines: []string{err.Error()}})
-	case opConsumers:
-		o.call.listed(nil)
-	case opCount:
-		o.call.totals(0, 0, err)
-	case opBarrier:
-		o.call.ticket.Settled(o.first, o.last, out)
-	}
-}
+func (f *far) refuse(o *op, err error, out Outcome) { o.refuse(err, out, *f.stats.Load()) }
 
 // refuseAll answers everything that was taken and not sent.
 func (f *far) refuseAll(err error, o Outcome) {

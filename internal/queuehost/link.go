@@ -44,36 +44,33 @@ func (r *Registry) far(id seglog.GroupID) *far {
 
 // home returns a node as one that serves queues to us.
 func (r *Registry) home(node uint64) *home {
-	r.near.mu.RLock()
-	h := r.near.homes[node]
-	r.near.mu.RUnlock()
-	if h != nil {
-		return h
-	}
-	r.near.mu.Lock()
-	defer r.near.mu.Unlock()
-	if h = r.near.homes[node]; h == nil {
-		h = &home{reg: r, node: node, why: "there is no link to it", fars: map[*far]struct{}{}}
-		r.near.homes[node] = h
-	}
-	return h
+	return known(r, r.near.homes, node, func() *home {
+		return &home{reg: r, node: node, why: "there is no link to it", fars: map[*far]struct{}{}}
+	})
 }
 
 // guest returns a node as one that our queues serve.
 func (r *Registry) guest(node uint64) *guest {
+	return known(r, r.near.guests, node, func() *guest {
+		return &guest{reg: r, node: node, sessions: map[seglog.GroupID]*session{}}
+	})
+}
+
+// known returns what there is of a node in a map that near.mu guards, made now if there was nothing.
+func known[T any](r *Registry, of map[uint64]*T, node uint64, create func() *T) *T {
 	r.near.mu.RLock()
-	g := r.near.guests[node]
+	x := of[node]
 	r.near.mu.RUnlock()
-	if g != nil {
-		return g
+	if x != nil {
+		return x
 	}
 	r.near.mu.Lock()
 	defer r.near.mu.Unlock()
-	if g = r.near.guests[node]; g == nil {
-		g = &guest{reg: r, node: node, sessions: map[seglog.GroupID]*session{}}
-		r.near.guests[node] = g
+	if x = of[node]; x == nil {
+		x = create()
+		of[node] = x
 	}
-	return g
+	return x
 }
 
 // Receive takes a message of another node. It is called by the link's reader,
