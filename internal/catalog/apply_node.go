@@ -186,28 +186,21 @@ func (t *txn) removeNode(id uint64) *amqperr.Error {
 }
 
 func (t *txn) setDrained(id uint64, on bool) *amqperr.Error {
-	n := t.Node(id)
-	if n == nil {
-		return noNode(id)
-	}
-	if n.Drained != on {
-		changed := *n
-		changed.Drained = on
-		n = &changed
-		t.putNode(n)
-	}
-	t.res.Node = n
-	return nil
+	return t.changeNode(id, func(n *Node) { n.Drained = on })
 }
 
 func (t *txn) setVoter(id uint64, on bool) *amqperr.Error {
+	return t.changeNode(id, func(n *Node) { n.Voter = on })
+}
+
+// changeNode puts a node in with something changed, if that changes anything.
+func (t *txn) changeNode(id uint64, change func(*Node)) *amqperr.Error {
 	n := t.Node(id)
 	if n == nil {
 		return noNode(id)
 	}
-	if n.Voter != on {
-		changed := *n
-		changed.Voter = on
+	changed := *n
+	if change(&changed); changed != *n {
 		n = &changed
 		t.putNode(n)
 	}

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 
 	"holdfast/internal/bytecodec"
@@ -40,19 +41,18 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 			e.uint(uint64(n.Levels().Most))
 		}
 	}
-	e.uint(uint64(v.vhosts.Len()))
-	for _, vh := range v.vhosts.All() {
-		e.vhost(vh)
-	}
-	e.uint(uint64(v.users.Len()))
-	for _, u := range v.users.All() {
-		e.user(u)
-	}
-	e.uint(uint64(v.permissions.Len()))
-	for _, p := range v.permissions.All() {
-		e.permission(p)
-	}
+	each(e, v.vhosts, e.vhost)
+	each(e, v.users, e.user)
+	each(e, v.permissions, e.permission)
 	return e.b
+}
+
+// each appends how many things there are, and each of them in order.
+func each[K cmp.Ordered, V any](e *encoder, all ordmap.Map[K, V], add func(V)) {
+	e.uint(uint64(all.Len()))
+	for _, v := range all.All() {
+		add(v)
+	}
 }
 
 // saysLevels reports whether any node has said that it knows more, or less, than the first level.
@@ -79,18 +79,9 @@ func (e *encoder) vhost(vh *VHost) {
 	e.string(vh.Description)
 	e.strings(vh.Tags)
 	e.uint(vh.generation)
-	e.uint(uint64(vh.exchanges.Len()))
-	for _, x := range vh.exchanges.All() {
-		e.exchange(x)
-	}
-	e.uint(uint64(vh.queues.Len()))
-	for _, q := range vh.queues.All() {
-		e.queue(q)
-	}
-	e.uint(uint64(vh.bySource.Len()))
-	for _, b := range vh.bySource.All() {
-		e.binding(b)
-	}
+	each(e, vh.exchanges, e.exchange)
+	each(e, vh.queues, e.queue)
+	each(e, vh.bySource, e.binding)
 }
 
 func (e *encoder) exchange(x *Exchange) {
