@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -52,22 +51,7 @@ func look(t *testing.T, fs *vfs.Mem, o Options) (*Log, map[GroupID]string) {
 			state[x.Group] = string(x.Meta)
 			return nil
 		}
-		if _, known := state[x.Group]; !known {
-			state[x.Group] = "1"
-		}
-		next, live := parseState(state[x.Group])
-		f := strings.Fields(string(x.Meta))
-		for _, s := range f[1:] {
-			id, size, _ := strings.Cut(s, ":")
-			n, _ := strconv.ParseUint(id, 10, 64)
-			if f[0] == "put" {
-				live[n], _ = strconv.Atoi(size)
-				next = max(next, n+1)
-			} else {
-				delete(live, n)
-			}
-		}
-		state[x.Group] = canonical(next, live)
+		state[x.Group] = stateAfter(state[x.Group], x.Meta)
 		return nil
 	})
 	if err != nil {

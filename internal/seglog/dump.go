@@ -76,14 +76,7 @@ func (k frameKind) String() string {
 func (l *Log) dumpGroups(w io.Writer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	groups := slices.Clone(l.list)
-	slices.SortFunc(groups, func(a, b *group) int {
-		if a.id < b.id {
-			return -1
-		}
-		return 1
-	})
-	for _, g := range groups {
+	for _, g := range l.byID() {
 		fmt.Fprintf(w, "group %d: last index %d", g.id, g.lastIndex)
 		if g.snap.seg != nil {
 			fmt.Fprintf(w, ", snapshot %d in %s", g.snap.index, segmentName(g.snap.seg.id))

@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -84,6 +85,23 @@ func canonical(next uint64, live map[uint64]int) string {
 		fmt.Fprintf(&b, " %d:%d", id, live[id])
 	}
 	return b.String()
+}
+
+// stateAfter is a group's state after an entry; "" is that before the first.
+func stateAfter(state string, meta []byte) string {
+	next, live := parseState(cmp.Or(state, "1"))
+	f := strings.Fields(string(meta))
+	for _, s := range f[1:] {
+		id, size, _ := strings.Cut(s, ":")
+		n, _ := strconv.ParseUint(id, 10, 64)
+		if f[0] == "put" {
+			live[n], _ = strconv.Atoi(size)
+			next = max(next, n+1)
+		} else {
+			delete(live, n)
+		}
+	}
+	return canonical(next, live)
 }
 
 func parseState(s string) (next uint64, live map[uint64]int) {
@@ -333,26 +351,11 @@ func (w *world) recover(clean bool) {
 			found[x.Group], state[x.Group] = x.Index, string(x.Meta)
 			return nil
 		}
-		if _, known := state[x.Group]; !known {
-			state[x.Group] = "1"
-		}
 		if x.Index != found[x.Group]+1 {
 			w.failf("group %d: entry %d after %d", x.Group, x.Index, found[x.Group])
 		}
 		found[x.Group] = x.Index
-		next, live := parseState(state[x.Group])
-		f := strings.Fields(string(x.Meta))
-		for _, s := range f[1:] {
-			id, size, _ := strings.Cut(s, ":")
-			n, _ := strconv.ParseUint(id, 10, 64)
-			if f[0] == "put" {
-				live[n], _ = strconv.Atoi(size)
-				next = max(next, n+1)
-			} else {
-				delete(live, n)
-			}
-		}
-		state[x.Group] = canonical(next, live)
+		state[x.Group] = stateAfter(state[x.Group], x.Meta)
 		return nil
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package seglog
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -54,17 +55,17 @@ func (rc *recovery) loadPlaces() error {
 	return nil
 }
 
+// byID returns the groups in order of their ids.
+func (l *Log) byID() []*group {
+	groups := slices.Clone(l.list)
+	slices.SortFunc(groups, func(a, b *group) int { return cmp.Compare(a.id, b.id) })
+	return groups
+}
+
 // Replay hands back, group by group in order of id, the newest snapshot, the newest hard state and then the entries after it.
 // Quarantined groups are left out. It may be called once, before Start.
 func (l *Log) Replay(fn func(Replayed) error) error {
-	groups := slices.Clone(l.list)
-	slices.SortFunc(groups, func(a, b *group) int {
-		if a.id < b.id {
-			return -1
-		}
-		return 1
-	})
-	for _, g := range groups {
+	for _, g := range l.byID() {
 		if g.hit != "" {
 			continue
 		}
