@@ -72,15 +72,21 @@ func (g *greeter) dial(conn io.ReadWriter, p purpose, to NodeID) (Hello, error) 
 	if refused == nil && to != 0 && its.Node != to {
 		refused = ErrOtherNode
 	}
-	switch refused {
-	case ErrLevel:
-		refused = levelsDiffer(own.Levels, its.Levels)
-	case ErrCluster:
-		refused = fmt.Errorf("%w: it is in %v, this node in %v", ErrCluster, its.Cluster, own.Cluster)
-	case ErrOtherNode:
+	if refused == ErrOtherNode {
 		refused = fmt.Errorf("%w: node %d, not %d", ErrOtherNode, its.Node, to)
 	}
-	return its.Hello, refused
+	return its.Hello, explained(refused, own, &its)
+}
+
+// explained says more of why two nodes do not talk, where their greetings tell.
+func explained(refused error, own, its *greeting) error {
+	switch refused {
+	case ErrLevel:
+		return levelsDiffer(own.Levels, its.Levels)
+	case ErrCluster:
+		return fmt.Errorf("%w: it is in %v, this node in %v", ErrCluster, its.Cluster, own.Cluster)
+	}
+	return refused
 }
 
 // accept greets on a connection somebody dialled. decide has the last word; its
@@ -138,13 +144,7 @@ func (g *greeter) accept(conn io.ReadWriter, decide func(*greeting) error) (gree
 	if _, err := conn.Write(answer); err != nil && refused == nil {
 		refused = err
 	}
-	switch refused {
-	case ErrLevel:
-		refused = levelsDiffer(own.Levels, its.Levels)
-	case ErrCluster:
-		refused = fmt.Errorf("%w: it is in %v, this node in %v", ErrCluster, its.Cluster, own.Cluster)
-	}
-	return its, refused
+	return its, explained(refused, own, &its)
 }
 
 // judge says whether two nodes may talk at all.
