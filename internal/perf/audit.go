@@ -378,10 +378,8 @@ func (e *env) runAudit(ctx context.Context) (*Report, error) {
 	o := e.o
 	top := o.topology()
 	top.queues = o.auditQueues()
-	if !o.predeclared {
-		if err := top.declare(ctx, o.declarer); err != nil {
-			return nil, err
-		}
+	if err := o.prepare(ctx, top); err != nil {
+		return nil, err
 	}
 	m := newMeter(o.pids, o.beside)
 	defer m.stop()
@@ -434,9 +432,7 @@ func (e *env) runAudit(ctx context.Context) (*Report, error) {
 	r.figure("delivery_gap_ms", float64(l.deliveryGap)/1e6, "ms, the longest time without a delivery")
 	costs := m.costs(a, b, l.delivered)
 	r.Costs = &costs
-	if !o.predeclared && !o.keep {
-		r.failed(top.remove(context.WithoutCancel(ctx), o.targets))
-	}
+	r.failed(o.cleanUp(ctx, top))
 	return r, nil
 }
 

@@ -36,10 +36,8 @@ func (e *env) runBacklog(ctx context.Context) (*Report, error) {
 	m := newMeter(o.pids, o.beside)
 	defer m.stop()
 	top := o.topology()
-	if !o.predeclared {
-		if err := top.declare(ctx, o.declarer); err != nil {
-			return nil, err
-		}
+	if err := o.prepare(ctx, top); err != nil {
+		return nil, err
 	}
 	pause(ctx, min(time.Second, o.settle))
 	r := e.report()
@@ -56,9 +54,7 @@ func (e *env) runBacklog(ctx context.Context) (*Report, error) {
 		err = e.drainBacklog(ctx, r, top, b.total, m)
 	}
 	r.failed(err)
-	if !o.predeclared && !o.keep {
-		r.failed(top.remove(context.WithoutCancel(ctx), o.targets))
-	}
+	r.failed(o.cleanUp(ctx, top))
 	return r, nil
 }
 

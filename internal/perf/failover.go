@@ -99,10 +99,8 @@ func (e *env) runFailover(ctx context.Context) (*Report, error) {
 	}
 	top := o.topology()
 	top.queues = o.auditQueues()
-	if !o.predeclared {
-		if err := top.declare(ctx, o.declarer); err != nil {
-			return nil, err
-		}
+	if err := o.prepare(ctx, top); err != nil {
+		return nil, err
 	}
 	m := newMeter(o.pids, o.beside)
 	defer m.stop()
@@ -173,9 +171,7 @@ func (e *env) runFailover(ctx context.Context) (*Report, error) {
 	}
 	costs := m.costs(a, b, delivered)
 	r.Costs = &costs
-	if !o.predeclared && !o.keep {
-		r.failed(top.remove(context.WithoutCancel(ctx), o.targets))
-	}
+	r.failed(o.cleanUp(ctx, top))
 	return r, nil
 }
 

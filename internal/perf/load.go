@@ -21,10 +21,8 @@ func (e *env) runLoad(ctx context.Context) (*Report, error) {
 	if err := e.disk(ctx, &disk); err != nil {
 		return nil, err
 	}
-	if !o.predeclared {
-		if err := top.declare(ctx, o.declarer); err != nil {
-			return nil, err
-		}
+	if err := o.prepare(ctx, top); err != nil {
+		return nil, err
 	}
 	f := newFleet(o)
 	err := f.consume(ctx, top.queues, o.consumers)
@@ -36,11 +34,8 @@ func (e *env) runLoad(ctx context.Context) (*Report, error) {
 		r = e.measure(ctx, f, m)
 	}
 	f.close()
-	if err == nil && !o.predeclared && !o.keep {
-		// Not under ctx: what was declared goes also after an interruption.
-		if err := top.remove(context.WithoutCancel(ctx), o.targets); err != nil {
-			r.failed(err)
-		}
+	if err == nil {
+		r.failed(o.cleanUp(ctx, top))
 	}
 	if err != nil {
 		return nil, err

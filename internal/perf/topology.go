@@ -91,6 +91,22 @@ func (t *topology) remove(ctx context.Context, at []target) (err error) {
 	return nil
 }
 
+// prepare declares a topology, unless it is there.
+func (o *options) prepare(ctx context.Context, t *topology) error {
+	if o.predeclared {
+		return nil
+	}
+	return t.declare(ctx, o.declarer)
+}
+
+// cleanUp deletes what prepare declared, unless it is to be kept; also after an interruption, which ends ctx.
+func (o *options) cleanUp(ctx context.Context, t *topology) error {
+	if o.predeclared || o.keep {
+		return nil
+	}
+	return t.remove(context.WithoutCancel(ctx), o.targets)
+}
+
 // depth is how many messages are ready in the queues together.
 func (t *topology) depth(c *conn) (uint64, error) {
 	var n uint64
