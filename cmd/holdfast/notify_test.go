@@ -7,8 +7,6 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
-
-	"holdfast/internal/config"
 )
 
 // A service manager hears when clients are served, and when the node stops.
@@ -27,12 +25,7 @@ func TestServeTellsTheServiceManager(t *testing.T) {
 			t.Errorf("heard %q, %v, want %q", b[:n], err, want)
 		}
 	}
-	s := config.Default()
-	s.DataDir = t.TempDir()
-	s.TCPListeners = []string{"127.0.0.1:0"}
-	s.HTTPPort, s.MetricsPort = 0, 0
-	s.Storage.SegmentMin, s.Storage.SegmentMax = config.MiB, config.MiB
-	s.Storage.CommitMax = 512 * config.KiB
+	s := small(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- serve(ctx, s, "", slog.New(slog.DiscardHandler), io.Discard) }()

@@ -14,14 +14,20 @@ import (
 	"holdfast/internal/mgmt/socket"
 )
 
-// A node says where it is and how to use it, does what it says, lets no second process in, and stops in an orderly way.
-func TestServe(t *testing.T) {
+// small are the settings of a node that takes little room, and any ports.
+func small(t *testing.T) *config.Settings {
 	s := config.Default()
 	s.DataDir = t.TempDir()
 	s.TCPListeners = []string{"127.0.0.1:0"}
 	s.HTTPPort, s.MetricsPort = 0, 0
 	s.Storage.SegmentMin, s.Storage.SegmentMax = config.MiB, config.MiB
 	s.Storage.CommitMax = 512 * config.KiB
+	return s
+}
+
+// A node says where it is and how to use it, does what it says, lets no second process in, and stops in an orderly way.
+func TestServe(t *testing.T) {
+	s := small(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	reader, writer := io.Pipe()

@@ -464,12 +464,7 @@ func (h *ledger) run(index, term uint64, ops []uint64) {
 		if h.has[op] {
 			h.t.Fatalf("node %d, entry %d: operation %d is applied twice", h.node, index, op)
 		}
-		h.has[op] = true
-		h.ops = append(h.ops, op)
-		f := fnv.New64a()
-		fmt.Fprint(f, h.hash, op)
-		h.hash = f.Sum64()
-		h.next++
+		h.note(op)
 	}
 	if h.next-h.first > h.judge.keeps {
 		was := h.first
@@ -479,6 +474,16 @@ func (h *ledger) run(index, term uint64, ops []uint64) {
 		}
 	}
 	h.judge.applied(h.node, index, term, h.hash, ops)
+}
+
+// note adds an operation to those that were applied.
+func (h *ledger) note(op uint64) {
+	h.has[op] = true
+	h.ops = append(h.ops, op)
+	f := fnv.New64a()
+	fmt.Fprint(f, h.hash, op)
+	h.hash = f.Sum64()
+	h.next++
 }
 
 func parseOps(t testing.TB, b []byte) (ops []uint64) {
@@ -504,12 +509,7 @@ func (h *ledger) Restore(b []byte) error {
 	}
 	*h = ledger{t: h.t, judge: h.judge, node: h.node, g: h.g, has: map[uint64]bool{}, next: 1, first: 1, roles: h.roles, foreign: h.foreign, removed: h.removed, log: h.log}
 	for _, op := range ops {
-		h.has[op] = true
-		h.ops = append(h.ops, op)
-		f := fnv.New64a()
-		fmt.Fprint(f, h.hash, op)
-		h.hash = f.Sum64()
-		h.next++
+		h.note(op)
 	}
 	if h.next-h.first > h.judge.keeps {
 		h.first = h.next - h.judge.keeps

@@ -206,8 +206,8 @@ func TestAChangeThatComesTooLate(t *testing.T) {
 	}
 }
 
-// A member in doubt that is ordered again has come. R145
-func TestAMemberInDoubtIsOrderedAgain(t *testing.T) {
+// doubtful is a town in which the group of a queue has a member on node 3, of which the catalog does not know. Node 1 has seen it.
+func doubtful(t *testing.T) (*town, *Manager, *group, *clock.Manual) {
 	c := newTown(t, 3)
 	clk := clock.NewManual(time.Unix(1_700_000_000, 0))
 	m := c.nodes[1]
@@ -216,6 +216,12 @@ func TestAMemberInDoubtIsOrderedAgain(t *testing.T) {
 	g.members = append(g.members, replica.Member{ID: 77, Node: 3, Learner: true})
 	m.Look(g.id)
 	m.round()
+	return c, m, g, clk
+}
+
+// A member in doubt that is ordered again has come. R145
+func TestAMemberInDoubtIsOrderedAgain(t *testing.T) {
+	c, m, g, clk := doubtful(t)
 	g.want("123l", "12")
 	good(t, c.nodes[2].Add(soon(t), "/", "q", "n3"))
 	g.want("123l", "123")
@@ -226,14 +232,7 @@ func TestAMemberInDoubtIsOrderedAgain(t *testing.T) {
 
 // While a member is taken back, an order for one waits, and the other way round. R145
 func TestOrdersWaitForWhatIsTakenBack(t *testing.T) {
-	c := newTown(t, 3)
-	clk := clock.NewManual(time.Unix(1_700_000_000, 0))
-	m := c.nodes[1]
-	m.o.Clock = clk
-	g := c.queue("q", 1, 2)
-	g.members = append(g.members, replica.Member{ID: 77, Node: 3, Learner: true})
-	m.Look(g.id)
-	m.round()
+	_, m, g, clk := doubtful(t)
 	clk.Advance(inDoubt)
 	if !m.doubts.begin(g.id) {
 		t.Fatal("something is under way")
