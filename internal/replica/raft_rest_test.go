@@ -188,6 +188,32 @@ func TestRaftRestKeepsNoEntries(t *testing.T) {
 	c.same()
 }
 
+// A member that has just kept entries for those that might be away rests when the leader says that all have them.
+func TestRaftRestLetsGoOfTheTail(t *testing.T) {
+	c := newCluster(t, 77, 3, 3, Options{Rest: true})
+	l := c.mustLead()
+	c.propose(l)
+	for l.h.g.raft.calm < restTicks-2 {
+		c.settleFor(1)
+	}
+	keeping := 0
+	for _, m := range c.nodes {
+		m.h.g.wantSnapshot.Store(true)
+		m.h.g.Wake()
+		c.settle()
+		if m.h.g.raft.keeping {
+			keeping++
+		}
+	}
+	want(t, "keeping", keeping, 2)
+	c.settleFor(4)
+	want(t, "resting", c.resting(), 3)
+	for _, m := range c.nodes {
+		x := m.h.g.raft
+		want(t, fmt.Sprint("kept by node ", m.id), []any{x.keeping, x.keptTail, m.n.tailBytes.Load(), len(x.store.slots)}, []any{false, int64(0), int64(0), 0})
+	}
+}
+
 // Groups with the same members have them in memory once, until they change.
 func TestRaftMembersAreShared(t *testing.T) {
 	c := newCluster(t, 76, 3, 3, Options{})

@@ -127,6 +127,7 @@ func (x *raftGroup) heardRest() {
 func (x *raftGroup) restNow() {
 	if x.mayRest {
 		x.mayRest = false
+		x.dropTail()
 		if x.asleep = x.state == raft.StateFollower && x.lead != 0 && !x.busy() && !x.rn.HasReady(); x.asleep {
 			x.slim()
 		}

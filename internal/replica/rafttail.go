@@ -68,7 +68,20 @@ func (x *raftGroup) tickTail(n int) {
 	}
 	x.tailWait = 0
 	x.before, x.lately = x.lately, x.store.applied
+	x.shortenTail()
+}
+
+// shortenTail lets go of what of the kept tail no member lacks.
+func (x *raftGroup) shortenTail() {
 	if x.keeping && x.snapshotAt <= x.store.last() && x.snapshotAt >= x.store.first {
 		x.keepTail(x.snapshotAt)
+	}
+}
+
+// dropTail lets go of the tail in time for the group to rest: the leader says that all members that are there have everything.
+func (x *raftGroup) dropTail() {
+	if x.keeping && x.store.applied == x.store.last() && !x.someAway() {
+		x.before, x.lately = x.store.applied, x.store.applied
+		x.shortenTail()
 	}
 }
