@@ -180,8 +180,9 @@ func (l *Log) encodeCheckpoint(no uint64, clean bool, at cut, gone map[uint32]*s
 	buf = u(u(u(buf, at.seq), uint64(at.id)), uint64(at.off))
 	buf = u(u(u(buf, l.gen), l.lastGen), uint64(l.nextID))
 	buf = u(buf, uint64(len(l.segs)-len(gone)))
-	for _, s := range l.segs {
-		if gone[s.id] != nil {
+	for _, id := range slices.Sorted(maps.Keys(l.segs)) {
+		s := l.segs[id]
+		if gone[id] != nil {
 			continue
 		}
 		flags := uint64(0)
@@ -195,7 +196,8 @@ func (l *Log) encodeCheckpoint(no uint64, clean bool, at cut, gone map[uint32]*s
 		buf = u(u(u(u(buf, s.firstSeq), s.lastSeq), uint64(s.stable)), flags)
 	}
 	hits := u(nil, uint64(len(l.hits)))
-	for _, h := range l.hits {
+	for _, id := range slices.Sorted(maps.Keys(l.hits)) {
+		h := l.hits[id]
 		hits = appendString(u(hits, uint64(h.Group)), h.Reason)
 	}
 	l.letGo(held)

@@ -328,7 +328,7 @@ func (l *Log) audit() {
 	held := l.hold()
 	var due *segment
 	for _, s := range l.segs {
-		if s.state == segSealed && s.items > 0 && s.items == s.lookedItems && s.items != s.auditedItems {
+		if s.state == segSealed && s.items > 0 && s.items == s.lookedItems && s.items != s.auditedItems && (due == nil || s.id < due.id) {
 			due = s
 		}
 		s.lookedItems = s.items
