@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 )
@@ -66,6 +67,23 @@ func TestRaftRestEndsWithTheLeader(t *testing.T) {
 	want(t, "resting with it", c.resting(), 3)
 	c.same()
 	want(t, "leader", c.leader(), next)
+}
+
+// A leader at rest whose log is found damaged wakes the others, who see only that its node is there.
+func TestRaftRestEndsWithDamageOfTheLeader(t *testing.T) {
+	c := newCluster(t, 75, 3, 3, Options{Rest: true})
+	c.settleFor(2 * restTicks)
+	l := c.leader()
+	want(t, "resting", c.resting(), 3)
+	l.h.g.Fail(errors.New("damaged"))
+	c.settleFor(3 * restTicks)
+	next := c.leader()
+	if next == nil || next == l {
+		t.Fatal("nobody leads")
+	}
+	c.propose(next)
+	c.settle()
+	want(t, "confirmed", len(c.judge.done), 1)
 }
 
 // Two of three are gone: who is left does not rest, and does not lead for ever.

@@ -117,6 +117,19 @@ func (x *raftGroup) sayRest(s *Shard) {
 	}
 }
 
+// wakeOthers has the members wake whose leader this is, and who are to look for another one: it has come to its end, while its node is
+// still there.
+func (x *raftGroup) wakeOthers(s *Shard) {
+	if x.ended || x.state != raft.StateLeader || !x.asleep {
+		return
+	}
+	for _, m := range x.list() {
+		if m.ID != x.self {
+			s.beat(m.Node, beat{group: x.g.id, to: m.ID, from: x.self, term: x.term, commit: x.store.commit})
+		}
+	}
+}
+
 // heardRest takes note that the leader says so.
 func (x *raftGroup) heardRest() {
 	x.renewed = 0
