@@ -259,7 +259,7 @@ func (n *node) sync() bool {
 // settle lets everything happen that is on its way, in order.
 func (w *World) settle() {
 	for round := 0; w.err == nil; round++ {
-		if round > 20000 {
+		if round > 200000 { // a lane that takes one chunk at a time may need some 20,000
 			w.failf("the nodes do not come to rest")
 			return
 		}
