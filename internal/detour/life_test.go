@@ -58,6 +58,21 @@ func TestTheLinkIsDownBeforeADetourIsUp(t *testing.T) {
 	w.whole()
 }
 
+// A link that comes up while a detour is about to be opened in the place of one that was slow is not given up, though nothing has been
+// heard on it yet.
+func TestANewLinkIsNotGivenUp(t *testing.T) {
+	w := cutTown(t, 11, 1, 2, 3, 4)
+	n := w.nodes[1]
+	w.net.Heal()
+	for !w.net.Up(1, 2) || !w.net.Up(2, 1) {
+		w.pass(time.Millisecond)
+	}
+	n.open(n.get(2))
+	w.pass(5 * time.Second)
+	w.want("the same link", n.ups[2] == 3 && n.detours() == 0)
+	w.whole()
+}
+
 // A node that was suspect and is named as a peer once more begins as trusted, as links do.
 func TestANewPeerIsTrusted(t *testing.T) {
 	w := newTown(t, 9, 1, 2, 3)

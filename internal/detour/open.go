@@ -90,17 +90,24 @@ func (d *Detours) ways(n *node) (able []peer.NodeID) {
 	return able
 }
 
-// seek tries to open a detour to a node: once there is no link any more, through another one that hears it.
+// seek tries to open a detour to a node, once there is no link any more.
 func (d *Detours) seek(n *node) {
 	d.mu.Lock()
-	able := d.ways(n)
-	if len(able) == 0 || n.route != nil {
-		d.mu.Unlock()
+	silent := n.direct && !n.sound() && n.route == nil && len(d.ways(n)) > 0
+	d.mu.Unlock()
+	if silent {
+		d.links.Break(n.id, errSilent)
 		return
 	}
-	if n.direct {
+	d.open(n)
+}
+
+// open tries to open a detour to a node without a link, through another one that hears it.
+func (d *Detours) open(n *node) {
+	d.mu.Lock()
+	able := d.ways(n)
+	if len(able) == 0 || n.route != nil || n.direct {
 		d.mu.Unlock()
-		d.links.Break(n.id, errSilent)
 		return
 	}
 	d.opened++
@@ -123,7 +130,7 @@ func (d *Detours) move(r *route) {
 		return
 	}
 	d.finish(r, errSlow, false)
-	d.seek(n)
+	d.open(n)
 	// This comes behind the wish for the new one, by which the other end knows that there was a move. It is for the one in the middle,
 	// which drops what waits, and for the other end if nobody leads the wish there.
 	d.tell(r.via, &frame{kind: kindEnd, from: d.o.Self, to: n.id, id: r.id})
