@@ -144,9 +144,9 @@ func TestQuorumUpIsNotCaughtUp(t *testing.T) {
 		t.Fatalf("nacked: %v", refused)
 	}
 	for _, from := range []string{"n1", "n2"} {
-		w.Net.Set(from, "n3", rig.Way{Rate: 1 << 20})
+		w.Net.Set(from, "n3", rig.Way{Rate: 256 << 10})
 	}
-	ok(t, w.node[2].Start())
+	ok(t, w.node[2].Launch()) // it may take as long as the catching up until it is ready
 	w.node[0].known("n1", "n2", "n3")
 	s := w.node[0].seatOf(q, "n3")
 	if s.Last == w.node[0].seatOf(q, "n1").Last && s.Last != "" {
@@ -156,6 +156,7 @@ func TestQuorumUpIsNotCaughtUp(t *testing.T) {
 		t.Errorf("a node may be stopped that is needed: code %d, %s", code, text)
 	}
 	w.Net.Heal()
+	ok(t, w.node[2].Ready())
 	w.caughtUp(q, 0)
 	until(t, "a node may be stopped", func() bool { _, err := w.node[1].Ctl("check_if_node_is_quorum_critical"); return err == nil })
 	came := 0.0
