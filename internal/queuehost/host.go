@@ -11,17 +11,13 @@ import (
 // host is a queue on its worker. It implements replica.Host. Fields without
 // another word belong to the worker.
 type host struct {
-	handle Handle
-	reg    *Registry
-	lane   *lane
-	group  *replica.Group
-	def    QueueDef                 // set before the worker can see the host
-	named  atomic.Pointer[QueueDef] // what the catalog says of a queue whose worker was at work before it did; else nil
-	logged bool
-
-	claimed     bool   // the catalog knows the queue; guarded by the registry's mutex
-	expected    bool   // the catalog may come to know it: it recovers, though nobody has claimed it
-	reason      string // why the queue cannot be read
+	handle      Handle
+	reg         *Registry
+	lane        *lane
+	group       *replica.Group
+	def         QueueDef                 // set before the worker can see the host
+	named       atomic.Pointer[QueueDef] // what the catalog says of a queue whose worker was at work before it did; else nil
+	reason      string                   // why the queue cannot be read
 	unavailable atomic.Pointer[amqperr.Error]
 	stats       counters
 
@@ -33,30 +29,36 @@ type host struct {
 	session   queue.SessionID // the session of this incarnation; 0: not open yet
 	uploads   uint64          // big messages put in so far
 
+	parked []Publish // came while it was sealed: whether they are Gone is not decided
+
+	// What was taken from the inbox, and how far it is packed.
+	urgent      *batch
+	taken       *batch
+	nextPub     int
+	nextOp      int32
+	nextUrgent  int32
+	packedOfRun int32 // publishes of the op at nextOp that are packed
+	chunksOfBig int32 // chunks of the publish at nextPub that are packed
+	pack        *pack
+	waits       fifo[wait]   // for the disk
+	unstable    fifo[logged] // items of entries that are not on disk
+	holdUntil   uint64
+	held        []held
+
+	// What is small is together, since there may be many queues: see TestSizes.
+	logged     bool
+	claimed    bool // the catalog knows the queue; guarded by the registry's mutex
+	expected   bool // the catalog may come to know it: it recovers, though nobody has claimed it
 	configure  bool // the first command has yet to be Configure
 	recover    bool // the first command has yet to be Recover
 	clean      bool // what it says about the stop before
 	sealed     bool
-	parked     []Publish // came while it was sealed: whether they are Gone is not decided
 	gone       bool
 	persistent bool // there is, or was in this incarnation, a persistent message
 	items      bool // something of the queue's may be in the log: releases have to be told
-
-	// What was taken from the inbox, and how far it is packed.
-	urgent          *batch
-	nextUrgent      int
-	deferred        bool // the op at nextOp has to see the machine as the last entry left it
-	taken           *batch
-	nextOp, nextPub int
-	packedOfRun     int // publishes of the op at nextOp that are packed
-	chunksOfBig     int // chunks of the publish at nextPub that are packed
-	pack            *pack
-	waits           fifo[wait]   // for the disk
-	unstable        fifo[logged] // items of entries that are not on disk
-	holding         bool         // effects are held back until entry holdUntil is on disk
-	handedOut       bool         // the entry that handed out first is on disk
-	holdUntil       uint64
-	held            []held
+	deferred   bool // the op at nextOp has to see the machine as the last entry left it
+	holding    bool // effects are held back until entry holdUntil is on disk
+	handedOut  bool // the entry that handed out first is on disk
 }
 
 // consumer is a consumer or getter on its host.

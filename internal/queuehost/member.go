@@ -24,20 +24,20 @@ type Member = replica.Member
 type lead struct {
 	host     *host
 	term     uint64
-	serving  bool
 	sessions map[uint64]*leadSession // by node; while serving
 	named    uint64                  // sessions named in the entry being packed
+	looked   int                     // of the urgent ops: they can wait
 	look     atomic.Bool             // what is known of nodes has changed
 	release  atomic.Bool             // what is held back is to be packed
-	listed   bool                    // in Registry.holders
-	looked   int                     // of the urgent ops: they can wait
+	serving  bool
+	listed   bool // in Registry.holders
 	// Guarded by the registry's mutex: nobody in the group needs it any more; the catalog has no such member.
 	removed, unwanted bool
 	hit               bool   // its log was found damaged at the start: it is a member no more, and waits to be dropped
-	hitID             uint64 // which member it was then, as the catalog had it
+	open              bool   // serving, and everything is in place for it; guarded by mu
+	hitID             uint64 // which member it was when it was hit, as the catalog had it
 
 	mu      sync.Mutex
-	open    bool       // serving, and everything is in place for it
 	leader  uint64     // node; 0: nobody is known to lead
 	waiting []*session // to be resumed as soon as this member serves
 }
@@ -185,7 +185,7 @@ func (h *host) purge(leader uint64) {
 		b.recycle()
 	}
 	if h.taken != nil {
-		h.drop(h.taken, h.nextOp, h.nextPub, h.packedOfRun, leader)
+		h.drop(h.taken, int(h.nextOp), h.nextPub, int(h.packedOfRun), leader)
 		h.taken = nil
 	}
 	h.nextOp, h.nextPub, h.packedOfRun, h.chunksOfBig, h.deferred = 0, 0, 0, 0, false

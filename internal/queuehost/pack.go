@@ -116,7 +116,7 @@ func (h *host) packTaken(e *replica.Entry, p *pack, preface int) {
 	if h.taken == nil {
 		return
 	}
-	for h.nextOp < len(h.taken.ops) {
+	for int(h.nextOp) < len(h.taken.ops) {
 		if how := h.packOp(e, p, preface); how != next {
 			h.deferred = how == followup
 			return
@@ -145,7 +145,7 @@ func (h *host) packUrgent(p *pack) bool {
 }
 
 func (h *host) packUrgentBatch(p *pack) bool {
-	for ; h.nextUrgent < len(h.urgent.ops); h.nextUrgent++ {
+	for ; int(h.nextUrgent) < len(h.urgent.ops); h.nextUrgent++ {
 		if len(p.cmds) >= replica.MaxEntryCommands {
 			return false
 		}
@@ -426,7 +426,7 @@ func (h *host) packSettle(p *pack, o *op) {
 func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
 	invariant.Pass("queuehost", "publish packed")
 	if h.m == nil || h.refusal() != nil {
-		ps := h.taken.publishes[h.nextPub : h.nextPub+int(o.n)-h.packedOfRun]
+		ps := h.taken.publishes[h.nextPub : h.nextPub+int(o.n)-int(h.packedOfRun)]
 		if h.m != nil && h.sealed {
 			h.parked = append(h.parked, ps...)
 		} else {
@@ -436,7 +436,7 @@ func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
 		h.nextOp, h.packedOfRun, h.chunksOfBig = h.nextOp+1, 0, 0
 		return next
 	}
-	for h.packedOfRun < int(o.n) {
+	for int(h.packedOfRun) < int(o.n) {
 		if p.messages >= maxMessages || p.bytes >= replica.MaxEntryBytes ||
 			len(p.cmds) >= replica.MaxEntryCommands {
 			return full
@@ -455,7 +455,7 @@ func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
 				return full
 			}
 		} else {
-			h.packSmall(e, p, int(o.n)-h.packedOfRun, from)
+			h.packSmall(e, p, int(o.n)-int(h.packedOfRun), from)
 		}
 	}
 	h.nextOp, h.packedOfRun = h.nextOp+1, 0
@@ -503,7 +503,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 	p.messages += count
 	p.ready += int64(count)
 	h.nextPub = to
-	h.packedOfRun += count
+	h.packedOfRun += int32(count)
 }
 
 // isPersistent reports whether a message goes to the log. In a quorum queue all do.
@@ -546,7 +546,7 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish, of *leadSession) b
 		h.uploads++
 	}
 	n := h.m.Next(queue.ChunkLane) + queue.Number(p.chunks())
-	for h.chunksOfBig < len(chunks) {
+	for int(h.chunksOfBig) < len(chunks) {
 		if p.bytes > 0 && p.bytes+len(chunks[h.chunksOfBig]) > replica.MaxEntryBytes && h.logged {
 			return false
 		}

@@ -16,21 +16,20 @@ type Group struct {
 	repl  replicator
 	raft  *raftGroup // repl, if it is one
 
-	dirty        atomic.Bool // in the shard's mailbox, or taken from it and not yet packed
-	wantSnapshot atomic.Bool // the log asks for one
-
 	term   uint64
 	index  uint64 // last entry packed (direct, solo: and applied)
 	stable uint64 // last entry known to be on disk
 
 	// Since the last snapshot, and how large that was.
-	sinceEntries uint64
 	sinceBytes   int64
 	snapshotSize int64
+	sinceEntries uint32
 
-	failed  error // what the replay stumbled over; the host may answer, but must not pack
-	dropped bool
-	drop    bool // a drop record is to be written
+	dirty        atomic.Bool // in the shard's mailbox, or taken from it and not yet packed
+	wantSnapshot atomic.Bool // the log asks for one
+	dropped      bool
+	drop         bool  // a drop record is to be written
+	failed       error // what the replay stumbled over; the host may answer, but must not pack
 }
 
 // ID returns the group's id.
@@ -99,7 +98,7 @@ func (g *Group) snapshotDue(o *Options) bool {
 		g.wantSnapshot.Store(false)
 		return g.index > 0 // also if nothing has changed: the last one may be in the way
 	}
-	return g.sinceEntries >= o.SnapshotEntries ||
+	return uint64(g.sinceEntries) >= o.SnapshotEntries ||
 		// A large state is not written more often than it pays.
 		g.sinceBytes >= max(o.SnapshotBytes, 4*g.snapshotSize)
 }

@@ -43,8 +43,6 @@ type raftGroup struct {
 	inbox   []incoming
 	inBytes int
 	asks    []func() // run on the worker
-	stirred bool     // one of them wakes the group
-	shut    bool     // there is no worker any more
 
 	rn    *raft.RawNode // nil before the start, and after the end
 	store store
@@ -56,7 +54,6 @@ type raftGroup struct {
 	// What raft said last.
 	term, lead uint64
 	state      raft.StateType
-	serving    bool // leads, and has applied an entry of this term
 	told       role
 
 	appends  []storageAppend // in the log, not yet stable; oldest first
@@ -65,32 +62,19 @@ type raftGroup struct {
 	out      []*pb.Message        // to other members, sent at the end of the turn
 	peers    map[uint64]*peer     // members of which there is more to know than where they are, by id; or nil
 
-	underWay  entryID // what the host packed last and is not applied; zero: nothing
-	since     int64   // clock.Mono when it was packed
-	entry     Entry   // that it packed
-	time      int64   // of the last entry applied
+	underWay  *packing // what the host packed last and is not applied; nil: nothing
+	time      int64    // of the last entry applied
 	changes   []change
 	reads     *barriers       // or nil: nobody has asked yet
 	forced    []func(error)   // ForceSingle, to be done in the next turn
-	outWait   int             // ticks until it asks whether it can go
 	settled   uint64          // when this is applied, who the members are is known to a majority
 	dismissed map[uint64]bool // members that are to be told that they can go; or nil
 	hand      func(error)     // hears what becomes of the transfer of the leadership
 	handTo    uint64
 	growing   []growing // learners that are to get a vote
 
-	campaign   int         // ticks until this member asks for an election; 0: it does not
-	deferred   *pb.Message // the last request for a vote that came while there was a leader
-	deferFor   int         // ticks until it is of no use any more
-	attempts   int         // how often it has asked in vain since there was a leader
-	gaveWay    bool        // it has asked, and leaves it to another one that does
-	counted    bool        // in Node.Leading
-	handing    bool        // the leadership is being handed over
-	ended      bool
-	create     bool                    // the first snapshot is to be written
-	outside    bool                    // this member was removed by what it has applied
-	left       bool                    // it can go
-	settling   bool                    // there will be the entry settled
+	campaign   int                     // ticks until this member asks for an election; 0: it does not
+	deferred   *pb.Message             // the last request for a vote that came while there was a leader
 	keptTail   int64                   // bytes of the entries kept below the snapshot
 	sending    map[uint64]*outTransfer // states on their way to members, by id; or nil
 	receiving  *inTransfer
@@ -98,17 +82,43 @@ type raftGroup struct {
 	staged     []seglog.Range // items received that are not part of the state yet
 	stagedFor  uint64         // the last entry of the newest state that they belong to
 
-	keeping bool // the log was asked to keep entries for members that are away: those above before
-	asleep  bool // it rests: no ticks
-	ticking bool // in the shard's list of those that tick
-	mayRest bool // the leader has said that there is nothing to do
-	calm    int  // ticks in which nothing happened
-	renewed int  // how often it was looked at since the leader said so
-
 	before     uint64 // what was applied a while ago: all members that are there have it
 	lately     uint64 // the same, less long ago
-	tailWait   int    // ticks since that was noted
 	snapshotAt uint64 // index of the newest snapshot written
+
+	// What is small is together, since there may be many groups: see TestSizes.
+	deferFor int32 // ticks until deferred is of no use any more
+	attempts int32 // how often it has asked in vain for an election since there was a leader
+	outWait  int32 // ticks until it asks whether it can go
+	calm     int32 // ticks in which nothing happened
+	renewed  int32 // how often it was looked at, at rest, since the leader said that it can
+	tailWait int32 // ticks since before and lately were noted
+	stirred  bool  // one of asks wakes the group; guarded by inMu
+	shut     bool  // there is no worker any more; guarded by inMu
+	serving  bool  // leads, and has applied an entry of this term
+	gaveWay  bool  // it has asked for an election, and leaves it to another one that does
+	counted  bool  // in Node.Leading
+	handing  bool  // the leadership is being handed over
+	ended    bool
+	create   bool // the first snapshot is to be written
+	outside  bool // this member was removed by what it has applied
+	left     bool // it can go
+	settling bool // there will be the entry settled
+	keeping  bool // the log was asked to keep entries for members that are away: those above before
+	asleep   bool // it rests: no ticks
+	ticking  bool // in the shard's list of those that tick
+	mayRest  bool // the leader has said that there is nothing to do
+}
+
+// packing is an entry that the host has packed.
+type packing struct {
+	entry Entry
+	since int64 // clock.Mono
+}
+
+// is reports whether it is this entry.
+func (p *packing) is(id entryID) bool {
+	return p != nil && id == entryID{p.entry.Index, p.entry.Term}
 }
 
 // entryID names an entry, and with it what it carries: in raft two entries of the same
@@ -168,8 +178,7 @@ func newRaftGroup(h RaftHost, list []Member, node uint64) *raftGroup {
 		host:    h,
 		members: members{conf: &pb.ConfState{}},
 	}
-	x.store = store{conf: x.conf, first: 1}
-	x.store.snapshotOf = x.snapshotNow
+	x.store = store{conf: x.conf, first: 1, of: x}
 	for _, m := range list {
 		if m.Node == node {
 			x.self = m.ID

@@ -168,7 +168,7 @@ func (x *raftGroup) tick(n int, now int64) {
 		}
 	}
 	if x.deferred != nil {
-		if x.deferFor -= n; x.deferFor <= 0 {
+		if x.deferFor -= int32(n); x.deferFor <= 0 {
 			x.deferred = nil
 		}
 	}
@@ -180,8 +180,8 @@ func (x *raftGroup) tick(n int, now int64) {
 			}
 		}
 	}
-	if x.underWay != (entryID{}) && now-x.since >= int64(x.g.shard.node.o.Overdue) {
-		x.host.Overdue(x.underWay.index)
+	if p := x.underWay; p != nil && now-p.since >= int64(x.g.shard.node.o.Overdue) {
+		x.host.Overdue(p.entry.Index)
 	}
 	if len(x.sending) > 0 {
 		x.tickTransfers(n)

@@ -34,7 +34,7 @@ func (x *raftGroup) checkLeft() {
 
 // tickOut asks those who stay whether this member can go.
 func (x *raftGroup) tickOut(n int) {
-	if x.outWait -= n; x.outWait > 0 {
+	if x.outWait -= int32(n); x.outWait > 0 {
 		return
 	}
 	x.outWait = askTicks

@@ -61,7 +61,7 @@ func (x *raftGroup) tickRest(s *Shard, n int) {
 		x.calm = 0
 		return
 	}
-	if x.calm += n; x.calm >= restTicks && !x.rn.HasReady() { // a beat may have to leave
+	if x.calm += int32(n); x.calm >= restTicks && !x.rn.HasReady() { // a beat may have to leave
 		x.asleep = true
 		x.slim()
 		x.sayRest(s)
@@ -72,7 +72,7 @@ func (x *raftGroup) tickRest(s *Shard, n int) {
 func (x *raftGroup) busy() bool {
 	last := x.store.last()
 	return x.store.applied != last || x.store.commit != last || len(x.appends) > 0 ||
-		x.underWay != (entryID{}) || len(x.changes) > 0 || len(x.growing) > 0 || len(x.sending) > 0 || x.receiving != nil ||
+		x.underWay != nil || len(x.changes) > 0 || len(x.growing) > 0 || len(x.sending) > 0 || x.receiving != nil ||
 		x.installing != nil || len(x.staged) > 0 || x.reads.any() || x.outside || len(x.dismissed) > 0 || len(x.forced) > 0 ||
 		x.keeping && !x.someAway() || x.campaign > 0
 }

@@ -22,7 +22,7 @@ type store struct {
 	slots     []slot
 
 	applied, appliedTerm uint64
-	snapshotOf           func() *pb.Snapshot // of the state now, or nil
+	of                   *raftGroup // whose state a snapshot is of, or nil
 }
 
 // slot is one entry.
@@ -175,8 +175,8 @@ func (s *store) FirstIndex() (uint64, error) { return s.first, nil }
 
 // Snapshot implements raft.Storage: the state now is what a member that is behind gets.
 func (s *store) Snapshot() (*pb.Snapshot, error) {
-	if s.snapshotOf != nil {
-		if snap := s.snapshotOf(); snap != nil {
+	if s.of != nil {
+		if snap := s.of.snapshotNow(); snap != nil {
 			return snap, nil
 		}
 	}

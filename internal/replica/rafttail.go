@@ -63,7 +63,7 @@ func (x *raftGroup) keepTail(index uint64) {
 
 // tickTail lets go of what was kept for members that have it by now.
 func (x *raftGroup) tickTail(n int) {
-	if x.tailWait += n; x.tailWait < tailTicks {
+	if x.tailWait += int32(n); x.tailWait < tailTicks {
 		return
 	}
 	x.tailWait = 0

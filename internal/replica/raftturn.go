@@ -218,7 +218,7 @@ func (x *raftGroup) ready(s *Shard, r *round, rd raft.Ready) {
 // checkRole looks whether this member still leads, and tells the host what has changed.
 func (x *raftGroup) checkRole() {
 	leads := x.state == raft.StateLeader
-	if x.underWay != (entryID{}) && (!leads || x.underWay.term != x.term) {
+	if x.underWay != nil && (!leads || x.underWay.entry.Term != x.term) {
 		x.abandon()
 	}
 	x.serving = (x.serving && x.store.appliedTerm == x.term || planted.Is(planted.ServesEarly)) && leads
@@ -251,10 +251,10 @@ func (x *raftGroup) checkRole() {
 
 // abandon gives up the entry under way: it may still be committed, but nobody here will say so.
 func (x *raftGroup) abandon() {
-	if x.underWay == (entryID{}) {
+	if x.underWay == nil {
 		return
 	}
-	x.underWay, x.entry = entryID{}, Entry{}
+	x.underWay = nil
 	x.host.Abandoned()
 }
 
@@ -398,11 +398,10 @@ func (x *raftGroup) applyEntry(s *Shard, id entryID) {
 	case entryNormal:
 		p := e.payload
 		x.time = p.time
-		if x.underWay == id {
-			x.underWay = entryID{}
+		if own := x.underWay; own.is(id) {
+			x.underWay = nil
 			invariant.Pass("replica", "entry committed")
-			g.host.Apply(&x.entry)
-			x.entry = Entry{}
+			g.host.Apply(&own.entry)
 		} else {
 			ids, items := p.items()
 			x.host.ApplyForeign(&Entry{Index: id.index, Term: id.term, Time: p.time, Logged: true}, p.meta(), ids, items)
@@ -439,7 +438,7 @@ func (x *raftGroup) allHave(index uint64) bool {
 
 // packNext lets the host pack an entry and proposes it. It reports whether there is one.
 func (x *raftGroup) packNext(s *Shard, r *round) bool {
-	if !x.serving || x.underWay != (entryID{}) || x.isHanding() || s.node.closing.Load() {
+	if !x.serving || x.underWay != nil || x.isHanding() || s.node.closing.Load() {
 		return false
 	}
 	e := &s.entry
@@ -456,8 +455,10 @@ func (x *raftGroup) packNext(s *Shard, r *round) bool {
 	id := entryID{e.Index, e.Term}
 	p := r.payload(e)
 	x.carries(id, p)
-	x.underWay, x.since = id, s.node.o.Clock.Mono()
-	x.entry = Entry{Index: e.Index, Term: e.Term, Time: e.Time, Logged: true, Sync: e.Sync, Meta: p.meta()}
+	x.underWay = &packing{
+		entry: Entry{Index: e.Index, Term: e.Term, Time: e.Time, Logged: true, Sync: e.Sync, Meta: p.meta()},
+		since: s.node.o.Clock.Mono(),
+	}
 	if err := x.rn.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: &x.self, Entries: []*pb.Entry{{Data: dataOfNormal}}}); err != nil {
 		x.abandon()
 		return false
