@@ -262,6 +262,52 @@ func TestRaftForceSingleTakesAllThatIsThere(t *testing.T) {
 	c.judge.complete(last.h)
 }
 
+// The survivor was behind. A member that has what it lacks comes back and is taken in again: it gets the survivor's state, and nothing that
+// it has counts for one of the entries that have been agreed on since. So it is with the catalog, which has no items and knows nodes by their
+// own ids.
+func TestRaftForceSingleWithoutWhatAnotherHas(t *testing.T) {
+	c := newCluster(t, 58, 3, 3, Options{})
+	c.judge.force, c.judge.keeps = true, 0
+	c.settle()
+	l := c.leader()
+	last, other := c.nodes[l.id%3], c.nodes[(l.id+1)%3]
+	last.crash()
+	for range 20 {
+		c.propose(l)
+	}
+	c.settle()
+	lost := len(c.judge.done)
+	l.crash()
+	other.crash()
+	last.start()
+	c.settleFor(30)
+	clear(c.judge.done)
+	c.judge.doneIndex = 0
+	want(t, "forced", c.force(last), nil)
+	for range 5 {
+		c.propose(last)
+	}
+	c.settle()
+	for _, m := range []*member{l, other} {
+		err := errors.New("there was no answer")
+		last.h.g.ChangeMembers(MemberChange{AddLearner, Member{ID: m.id, Node: m.id}}, func(e error) { err = e })
+		c.settleFor(5)
+		want(t, "taken in", err, nil)
+		m.start()
+	}
+	c.settleFor(80)
+	want(t, "lost and confirmed", []int{lost, len(c.judge.done)}, []int{20, 5})
+	want(t, "leader", c.leader(), last)
+	c.same()
+	last.crash()
+	last.start()
+	c.settleFor(30)
+	want(t, "leader after a start", c.leader(), last)
+	c.propose(last)
+	c.settleFor(5)
+	c.same()
+}
+
 // A crash before the disk has it leaves the member what it was; one after it does not.
 func TestRaftForceSingleAndACrash(t *testing.T) {
 	for _, synced := range []bool{false, true} {

@@ -8,8 +8,13 @@ import (
 	"holdfast/internal/invariant"
 )
 
-// forcedTerms is how many terms a forced member is ahead of what it knew: more than the others can have gone through unseen.
-const forcedTerms = 1 << 20
+// forcedTerms and forcedEntries are how far a forced member is ahead of what it knew: more than the others can have gone through, and
+// agreed on, unseen. So none of their entries is taken for one of the group that goes on: a member that runs again and is taken in
+// gets the whole state, whatever it has.
+const (
+	forcedTerms   = 1 << 20
+	forcedEntries = 1 << 20
+)
 
 // Errors of ForceSingle.
 var (
@@ -22,8 +27,10 @@ var (
 //
 // It is dangerous, and for an operator to decide: the group goes on from what this member has. Whatever was confirmed and has not
 // reached it is lost, without a trace; whatever reached it and was never confirmed counts from now on. The other members must
-// not run again: one that does, and is heard, is told that it was removed (RemovedHost), unless it has more than this one
-// had; a majority of them that finds itself again is a second group of the same name, which nobody can bring together with this one.
+// not run again: one that does, and is heard, is told that it was removed (RemovedHost), or gets the whole state if it has been made a
+// member again; a majority of them that finds itself again is a second group of the same name, which nobody can bring together with this one.
+// A member with items is taken in again under another id only, after what it had was dropped: the numbers of items say nothing of what
+// they were to others.
 //
 // Errors: ErrHasLeader, if somebody is known to lead and its node is not away; ErrNoState for a member that waits
 // for its first state, or is just being given one; ErrRemoved; ErrClosed.
@@ -73,11 +80,15 @@ func (x *raftGroup) forceSingle(s *Shard, r *round) {
 	s.node.o.Logger.Warn("a member of a group is made the only one", "group", uint64(x.g.id), "member", x.self,
 		"members", x.list(), "index", x.store.applied)
 	x.members = newMembers([]Member{{ID: x.self, Node: s.node.o.NodeID}})
-	x.store.conf = x.conf
-	x.store.term, x.store.vote, x.store.commit = max(x.term, x.store.term)+forcedTerms, 0, x.store.applied
+	x.store.term, x.store.vote = max(x.term, x.store.term)+forcedTerms, 0
+	index := x.store.applied + forcedEntries
+	x.forgetTail()
+	x.store.reset(index, x.store.term, x.conf, x.gone)
+	x.g.index, x.g.term = index, x.store.term
+	x.before, x.lately = index, index
 	x.term, x.lead, x.state, x.serving = x.store.term, 0, raft.StateFollower, false
 	x.checkRole()
-	x.snapshot(r, s.time)
+	x.writeSnapshot(r, s.time)
 	x.writeHardState(r, s.time)
 	x.wait(r, storageAppend{then: func() {
 		for _, done := range dones {

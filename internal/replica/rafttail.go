@@ -61,6 +61,17 @@ func (x *raftGroup) keepTail(index uint64) {
 	x.store.compact(keep, x.gone)
 }
 
+// forgetTail lets go of what was kept beside the state, which is another one from now on.
+func (x *raftGroup) forgetTail() {
+	n := x.g.shard.node
+	n.tailBytes.Add(-x.keptTail)
+	x.keptTail = 0
+	if x.keeping {
+		n.raftLog.KeepTail(x.g.id, 0)
+		x.keeping = false
+	}
+}
+
 // tickTail lets go of what was kept for members that have it by now.
 func (x *raftGroup) tickTail(n int) {
 	if x.tailWait += int32(n); x.tailWait < tailTicks {

@@ -220,13 +220,9 @@ func (x *raftGroup) install(s *Shard, r *round, snap *pb.Snapshot) (then func())
 	}
 	x.snapshotAt = t.index
 	x.g.sinceEntries, x.g.sinceBytes, x.g.snapshotSize = 0, 0, int64(len(rec.Meta))
-	s.node.tailBytes.Add(-x.keptTail)
-	x.staged, x.stagedFor, x.receiving, x.installing, x.keptTail = nil, 0, nil, nil, 0
+	x.staged, x.stagedFor, x.receiving, x.installing = nil, 0, nil, nil
+	x.forgetTail()
 	x.before, x.lately = t.index, t.index
-	if x.keeping {
-		s.node.raftLog.KeepTail(x.g.id, 0)
-		x.keeping = false
-	}
 	m := &transferMsg{from: t.from, term: t.term, index: t.index}
 	return func() { x.answer(m, transferMsg{kind: msgGot, last: true}) }
 }
