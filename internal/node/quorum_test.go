@@ -29,6 +29,10 @@ func TestQuorumQueueOfANodeAlone(t *testing.T) {
 	if err != nil || info.Type != "quorum" || info.Leader != n.name() || !slices.Equal(info.Members, []string{n.name()}) || info.State != "running" {
 		t.Errorf("listed as %+v, %v", info, err)
 	}
+	eventually(t, "the queue knows that the first is gone", func() bool {
+		info, err := n.Broker().QueueInfo("/", "q")
+		return err == nil && info.MessagesReady == 9 && info.MessagesUnacknowledged == 0
+	})
 	stop(t, n)
 	n = p.run(t)
 	ch = open(t, n)
