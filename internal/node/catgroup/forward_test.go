@@ -171,6 +171,26 @@ func TestForwardedCommandMayBeInAState(t *testing.T) {
 	}
 }
 
+// The state comes whole to a node that waits for a barrier: the barrier may be part of it, and is put in order once more.
+func TestABarrierMayBeInAState(t *testing.T) {
+	p := newParliament(t)
+	answered := 0
+	p.nodes[2].Put(nil, func(_ any, err error) {
+		if answered++; err != nil {
+			t.Error(err)
+		}
+	}, 1<<40)
+	p.done[2] = len(p.log)
+	p.nodes[2].Restored()
+	if answered != 0 {
+		t.Fatal("answered without having been applied here")
+	}
+	p.apply(2)
+	if answered != 1 || len(p.nodes[2].pending) != 0 {
+		t.Errorf("answered %d times, %d pending", answered, len(p.nodes[2].pending))
+	}
+}
+
 // What a leader took with it is proposed again, once; what it had committed is not.
 func TestForwardedCommandSurvivesItsLeader(t *testing.T) {
 	for _, committed := range []bool{false, true} {
