@@ -76,6 +76,9 @@ func (m *mesh) tell(ctx context.Context, from peer.Hello, q asked) (t told, err 
 	if from.Cluster != peer.ClusterID(m.state.Cluster()) {
 		return t, errors.New("this is another cluster")
 	}
+	if q.What != askSees && !m.lineage.follows(from) {
+		return t, errors.New("this node does not follow the same line of the catalog")
+	}
 	asking := uint64(from.Node)
 	switch q.What {
 	case askNodes:
@@ -171,6 +174,7 @@ func outside(s *config.Settings, id *identity, name string, known catalog.Levels
 	o := peer.Options{
 		Node: peer.NodeID(id.number()), Incarnation: id.Starts, Cluster: peer.ClusterID(state.Cluster()), Name: name, Addr: s.Cluster.Address,
 		Levels:  func() peer.Levels { return peer.Levels{Least: known.Least, Most: known.Most} },
+		Line:    id.Line.Bytes,
 		Handler: passerBy{}, Listener: l, Secret: []byte(s.Cluster.Secret), Logger: log,
 	}
 	if s.Cluster.TLS {

@@ -25,8 +25,11 @@ func (n *Node) forceCatalog(ctx context.Context) error {
 		return refuse(broker.Rejected, "other nodes of the cluster are there (%s). With a majority of those that vote nothing has to be forced; "+
 			"without one, choose the node that goes on, stop the others for good, and let them join again after 'ctl force_reset'", strings.Join(by, ", "))
 	}
+	if err := m.lineage.begin(); err != nil {
+		return refuse(broker.Unavailable, "%v", err)
+	}
 	done := make(chan error, 1)
-	n.commands.Group().ForceSingle(func(err error) { done <- err })
+	go func() { done <- m.forceSingle() }()
 	var err error
 	select {
 	case err = <-done:
@@ -45,6 +48,22 @@ func (n *Node) forceCatalog(ctx context.Context) error {
 	}
 	n.log.Warn("this node goes on with the catalog alone: the operator has asked. The other nodes must never run again as they are")
 	return nil
+}
+
+// forceSingle makes this node the only one of the catalog's group, and begins a new line of the catalog with it.
+func (m *mesh) forceSingle() error {
+	done := make(chan error, 1)
+	m.n.commands.Group().ForceSingle(func(err error) { done <- err })
+	select {
+	case err := <-done:
+		if e := m.lineage.settle(err == nil); e != nil {
+			m.n.fail(fmt.Errorf("the line of the catalog could not be written down: %w", e))
+			return e
+		}
+		return err
+	case <-m.ending: // the next start settles it
+		return replica.ErrClosed
+	}
 }
 
 // whoAnswers lists the other nodes of the cluster that are there, by name.

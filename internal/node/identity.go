@@ -44,6 +44,10 @@ type identity struct {
 	Peers []cluster.Node `json:"peers,omitempty"`
 	// Level is the highest level of formats that may be in the folder; absent: the first.
 	Level uint16 `json:"level,omitempty"`
+	// Line is the line of the cluster's catalog that the node follows; Forcing names the force by which a new one may have begun here,
+	// where that could not be settled yet.
+	Line    cluster.Line   `json:"line,omitempty"`
+	Forcing *cluster.Force `json:"forcing,omitempty"`
 }
 
 // number is what catalog and other nodes know the node by; never 0.

@@ -34,6 +34,7 @@ type mesh struct {
 	state   cluster.State
 	forward *catgroup.Forwarder
 	belong  belonging
+	lineage lineage
 	touch   *touch
 	life    context.Context // ends when the links are about to be closed
 	end     context.CancelFunc
@@ -126,6 +127,8 @@ func (n *Node) joinMesh(ctx context.Context, by lookup) error {
 	}
 	m.life, m.end = context.WithCancel(context.Background())
 	m.belong = belonging{m: m, book: id.Peers}
+	m.lineage = lineage{m: m, apart: map[uint64]*parted{}}
+	m.lineage.set(id.Line)
 	m.touch = newTouch(m)
 	m.forward = catgroup.NewForwarder(catgroup.Options{
 		Self: m.self, Session: id.Starts, Wait: time.Duration(s.DeclareTimeout), Now: n.clock.Mono,
@@ -156,6 +159,7 @@ func (n *Node) joinMesh(ctx context.Context, by lookup) error {
 		Node: peer.NodeID(m.self), Incarnation: id.Starts, Cluster: peer.ClusterID(m.state.Cluster()), Name: self.Name, Addr: self.Addr,
 		Info: []byte(n.version), Handler: m.ways.Handler(), Beat: m.ways.Heard, MaxMessage: maxMessage + detour.Overhead, Listener: l, Secret: []byte(s.Cluster.Secret), Clock: n.clock, Logger: n.log.With("room", "peer"),
 		Called: m.called, Levels: n.levels.hello, Unfit: m.unfit,
+		Line: m.lineage.told, Meet: m.lineage.meet, Apart: m.lineage.refused,
 	}
 	if s.Cluster.TLS {
 		o.TLS = s.TLS.Load
@@ -303,6 +307,7 @@ func (m *mesh) Up(node peer.NodeID, incarnation uint64, info []byte) {
 	m.stands[id] = s
 	m.linked[id] = true
 	m.mu.Unlock()
+	m.lineage.linked(id)
 	m.n.groups.PeerUp(id)
 	m.n.queues.LinkUp(id, incarnation)
 	m.forward.Presence(id, true)

@@ -47,6 +47,10 @@ func (n *Node) cluster() mgmt.Cluster {
 			s := m.stands[node.ID]
 			m.mu.Unlock()
 			entry.State, entry.Reason, version = s.is.String(), s.why, s.version
+			if why := m.lineage.from(node.ID); why != "" {
+				entry.Reason = why
+				c.Partitions[m.name] = append(c.Partitions[m.name], node.Name)
+			}
 		}
 		add(&c, entry, version, node.Drained)
 	}
@@ -78,6 +82,7 @@ func (n *Node) clusterValues() metrics.Cluster {
 	m := n.mesh
 	v.Leader, v.Waiting = m.forward.Leader() != 0, uint64(m.forward.Waiting())
 	v.Stale = m.touch.blind.Load()
+	v.Apart = m.lineage.count()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.stands {

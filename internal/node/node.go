@@ -178,6 +178,9 @@ func (n *Node) start(o Options) (err error) {
 	n.running.Store(true)
 	n.passing.Go(n.passTime)
 	if n.mesh != nil {
+		if err := n.mesh.lineage.resume(); err != nil {
+			return err
+		}
 		n.mesh.ended.Go(n.mesh.watch)
 		if o.Force != nil {
 			o.Force(n.forceCatalog(ctx))

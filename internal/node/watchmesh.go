@@ -104,6 +104,7 @@ func (m *mesh) retarget() {
 		m.n.queues.Removed(id)
 	}
 	m.touch.votersAre(m.voters())
+	m.lineage.peersAre(others)
 	m.ways.SetPeers(targets)
 }
 

@@ -100,6 +100,7 @@ type Hello struct {
 	Addr        string // where it says it can be reached; at most 255 bytes
 	Info        []byte // what the layers above say of themselves; at most 4 KiB
 	Levels      Levels
+	Line        []byte // where the state of the layers above comes from, as they say it; at most 512 bytes
 }
 
 // Levels is what a node says of the formats of the layers above: which it knows, and which its cluster uses. Nodes of a cluster
@@ -165,6 +166,7 @@ var (
 	ErrOtherNode = errors.New("another node than the expected one is at this address")
 	ErrBusy      = errors.New("the node is busy with other requests")
 	ErrLevel     = errors.New("the version of a node does not fit the cluster's")
+	ErrLine      = errors.New("what the two nodes have agreed on with others has come apart")
 	ErrGarbage   = errors.New("what came is not the protocol of the nodes")
 	ErrNoAnswer  = errors.New("no answer")
 )

@@ -17,6 +17,7 @@ func sample() *greeting {
 		Hello: Hello{
 			Least: 1, Most: 2, Cluster: ClusterID{1, 2, 3}, Node: 7, Incarnation: 8, Instance: 9,
 			Name: "name", Addr: "10.0.0.1:25672", Info: []byte("info"), Levels: Levels{1, 3, 2},
+			Line: []byte("line"),
 		},
 		purpose: purpose(Bulk), secret: true, to: 6, nonce: [32]byte{5},
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -27,6 +28,8 @@ import (
 //	| to (8)   | nonce (32)      | name, addr, info: u16 and bytes each       |
 //	+----------+-----------------+----------------------------------------------+
 //	| levels: least, most, cluster's (2 each)        |    one that ends before said nothing
+//	+------------------------------------------------+
+//	| line: u16 and bytes                            |    the same
 //	+------------------------------------------------+
 //
 // What a later version appends is left unread. Flag 1: I have a secret. to is the
@@ -68,7 +71,7 @@ type refusal uint8
 // refusals is the order of the codes; it is part of the protocol.
 var refusals = []error{
 	nil, ErrVersion, ErrSecret, ErrCluster, ErrSelf, ErrSameNode, ErrStranger, ErrEarlier, ErrOtherNode, ErrBusy,
-	ErrLevel,
+	ErrLevel, ErrLine,
 }
 
 func (r refusal) err() error {
@@ -79,8 +82,11 @@ func (r refusal) err() error {
 }
 
 func refusalOf(err error) refusal {
+	if err == nil {
+		return 0
+	}
 	for code, e := range refusals {
-		if e == err {
+		if e != nil && errors.Is(err, e) {
 			return refusal(code)
 		}
 	}
@@ -120,6 +126,8 @@ func appendGreeting(dst []byte, g *greeting) []byte {
 	for _, level := range []uint16{g.Levels.Least, g.Levels.Most, g.Levels.Cluster} {
 		dst = binary.LittleEndian.AppendUint16(dst, level)
 	}
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(g.Line)))
+	dst = append(dst, g.Line...)
 	binary.LittleEndian.PutUint32(dst[start+helloHead-4:], uint32(len(dst)-start-helloHead))
 	return dst
 }
@@ -178,6 +186,14 @@ func parseGreeting(body []byte, g *greeting) error {
 	if len(rest) >= 6 {
 		level := func(i int) uint16 { return binary.LittleEndian.Uint16(rest[2*i:]) }
 		g.Levels = Levels{Least: level(0), Most: level(1), Cluster: level(2)}
+		rest = rest[6:]
+	}
+	if len(rest) >= 2 {
+		n := int(binary.LittleEndian.Uint16(rest))
+		if n > maxLine || n > len(rest)-2 {
+			return fmt.Errorf("%w: a line of %d bytes in a hello", ErrGarbage, n)
+		}
+		g.Line = rest[2 : 2+n : 2+n]
 	}
 	if g.Node == 0 {
 		return fmt.Errorf("%w: a node without an id", ErrGarbage)

@@ -35,6 +35,16 @@ type Options struct {
 	// Unfit, if not nil, is told of a node of the cluster, or of one that this node wants to join, whose level this one does not
 	// know. It is called from any goroutine and must not block.
 	Unfit func(its Hello)
+	// Line is what the node tells as Hello.Line; nil: nothing. It is called for each greeting, from any goroutine, and must not block,
+	// nor call the links.
+	Line func() []byte
+	// Meet, if not nil, has the last word about each connection of a link. It may take over what the other node tells, so that Line
+	// returns the same as its Line from then on. An error is ErrLine or ErrBusy, or wraps one of them. It is called from any
+	// goroutine, and may wait for the disk.
+	Meet func(its Hello) error
+	// Apart, if not nil, is told of a peer that one of the two has refused with ErrLine. It is called from any goroutine and must
+	// not block.
+	Apart func(its Hello)
 
 	Listener net.Listener // of the TCP links, which close it
 	// Secret, if not empty, is what both sides have to know. It is never sent, but
@@ -79,6 +89,7 @@ const (
 	maxAddr = 255
 	maxInfo = 4 << 10
 	maxBeat = 4 << 10
+	maxLine = 512
 )
 
 func (o *Options) setDefaults() {
@@ -112,6 +123,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Levels == nil {
 		o.Levels = func() Levels { return Levels{} }
+	}
+	if o.Line == nil {
+		o.Line = func() []byte { return nil }
 	}
 	if o.Called == nil {
 		o.Called = func(n NodeID) string { return strconv.FormatUint(uint64(n), 10) }

@@ -191,6 +191,7 @@ func (g *target) dial(k *link, l Lane) error {
 	if unusable != nil {
 		return unusable
 	}
+	before := g.o.Line()
 	conn, h, err := g.t.dial(g.ctx, addr, purpose(l), id)
 	if err != nil {
 		if errors.Is(err, ErrSelf) {
@@ -218,17 +219,20 @@ func (g *target) dial(k *link, l Lane) error {
 	case h.Incarnation < g.incarnation:
 		hangUp(conn)
 		return ErrEarlier
+	case g.t.outdated(before, h):
+		hangUp(conn)
+		return nil
 	}
 	g.incarnation = h.Incarnation
 	k.add(conn, l, true, h)
 	return nil
 }
 
-// take is called with a connection that the node has dialled.
-func (g *target) take(conn net.Conn, l Lane, h Hello) {
+// take is called with a connection that the node has dialled; before is what Line returned when it began to greet.
+func (g *target) take(conn net.Conn, l Lane, h Hello, before []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.why != nil || h.Incarnation < g.incarnation {
+	if g.why != nil || h.Incarnation < g.incarnation || g.t.outdated(before, h) {
 		hangUp(conn)
 		return
 	}

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -84,7 +85,7 @@ func (t *TCP) self() Hello {
 	return Hello{
 		Least: t.o.least, Most: t.o.most, Cluster: t.cluster, Node: t.o.Node, Incarnation: t.o.Incarnation,
 		Instance: t.instance, Name: t.o.Name, Addr: t.o.Addr, Info: t.o.Info,
-		Levels: t.o.Levels(),
+		Levels: t.o.Levels(), Line: t.o.Line(),
 	}
 }
 
@@ -204,6 +205,26 @@ func (t *TCP) SetCluster(id ClusterID) {
 		}
 		g.mu.Unlock()
 	}
+}
+
+// Regreet breaks all links, those that are being made too, but to nodes that were kept by what they told: Line returns something else now.
+func (t *TCP) Regreet(why error, keep func(its Hello) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, g := range t.targets {
+		g.mu.Lock()
+		if g.link.count > 0 && !keep(g.link.hello) {
+			g.link.failLocked(why)
+		}
+		g.mu.Unlock()
+	}
+}
+
+// outdated reports whether Line has come to return something else since a greeting began in which this node told before. What the
+// other node told may be that. A target's mu is held, so that either this finds it, or Regreet finds the connection.
+func (t *TCP) outdated(before []byte, its Hello) bool {
+	now := t.o.Line()
+	return !bytes.Equal(now, before) && !bytes.Equal(now, its.Line)
 }
 
 // Send is Links.Send.
@@ -368,6 +389,7 @@ func (t *TCP) accept() {
 // receive greets whoever dialled, and does what the connection is for.
 func (t *TCP) receive(raw net.Conn) {
 	defer t.work.Done()
+	before := t.o.Line()
 	conn, s, err := t.prepare(raw)
 	var its greeting
 	if err == nil && t.tls != nil {
@@ -398,13 +420,14 @@ func (t *TCP) receive(raw net.Conn) {
 		if err != nil && !closed {
 			t.refused(raw, &its, err)
 			t.unfit(its.Hello, err)
+			t.apart(its.Hello, err)
 		}
 		return
 	}
 	s.stall = t.o.Stall
 	switch {
 	case its.purpose.isLane():
-		g.take(conn, Lane(its.purpose), its.Hello)
+		g.take(conn, Lane(its.purpose), its.Hello, before)
 	case its.purpose == purposeCall:
 		t.answer(conn, raw, its.Hello)
 	default:
@@ -434,11 +457,12 @@ func (t *TCP) admit(its *greeting) (*target, error) {
 		}
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if its.Incarnation < g.incarnation {
+	earlier := its.Incarnation < g.incarnation
+	g.mu.Unlock()
+	if earlier {
 		return nil, ErrEarlier
 	}
-	return g, nil
+	return g, t.meet(its.Hello)
 }
 
 // at is the target with an address of which nobody knows yet which node it is.
@@ -478,10 +502,25 @@ func (t *TCP) unfit(its Hello, err error) {
 	}
 }
 
+// meet asks whether there may be a link.
+func (t *TCP) meet(its Hello) error {
+	if t.o.Meet == nil {
+		return nil
+	}
+	return t.o.Meet(its)
+}
+
+// apart tells of a node that there can be no link to, if that is why.
+func (t *TCP) apart(its Hello, err error) {
+	if t.o.Apart != nil && its.Node != 0 && errors.Is(err, ErrLine) {
+		t.o.Apart(its)
+	}
+}
+
 // class is what an error is about, for counting alike ones together.
 func class(err error) string {
 	for _, e := range []error{
-		ErrVersion, ErrSecret, ErrCluster, ErrSelf, ErrSameNode, ErrStranger, ErrEarlier, ErrOtherNode, ErrBusy, ErrGarbage, ErrLevel, errTwice,
+		ErrVersion, ErrSecret, ErrCluster, ErrSelf, ErrSameNode, ErrStranger, ErrEarlier, ErrOtherNode, ErrBusy, ErrGarbage, ErrLevel, ErrLine, errTwice,
 	} {
 		if errors.Is(err, e) {
 			return e.Error()
@@ -506,7 +545,9 @@ func (t *TCP) dial(ctx context.Context, addr string, p purpose, to NodeID) (net.
 	var its Hello
 	if err == nil {
 		err = greetWithin(conn, t.o.Greet, func() (e error) {
-			its, e = t.greeter.dial(conn, p, to)
+			if its, e = t.greeter.dial(conn, p, to); e == nil && p.isLane() {
+				e = t.meet(its)
+			}
 			return e
 		})
 	}
@@ -516,6 +557,7 @@ func (t *TCP) dial(ctx context.Context, addr string, p purpose, to NodeID) (net.
 	if err != nil {
 		raw.Close()
 		t.unfit(its, err)
+		t.apart(its, err)
 		return nil, its, err
 	}
 	s.stall = t.o.Stall

@@ -18,6 +18,7 @@ type clusterView struct {
 	Versions     map[string]map[string]string `json:"versions"`
 	Maintenance  map[string]string            `json:"maintenance_status"`
 	Alarms       []string                     `json:"alarms"`
+	Partitions   map[string][]string          `json:"partitions"`
 	Level        int                          `json:"format_level"`
 	Nodes        []struct {
 		Name, Address, State, Reason string
@@ -93,6 +94,16 @@ func (c *clusterView) String() string {
 
 	section("Alarms")
 	plain(c.Alarms)
+
+	section("Network Partitions")
+	if len(c.Partitions) == 0 {
+		line("(none)")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Partitions)) {
+		line("Node %s has another catalog than %s, and has no part with them: choose which one goes on. On each node with the other: "+
+			"ctl stop_app, ctl force_reset. On one that goes on: ctl forget_cluster_node for each of those. Then, on each: ctl start_app",
+			name, strings.Join(c.Partitions[name], ", "))
+	}
 
 	section("Nodes")
 	for _, n := range c.Nodes {
