@@ -283,6 +283,12 @@ func (l *Log) writeFrame() bool {
 	l.times.write.since(start, wrote)
 	l.times.sync.since(wrote, now)
 	c.lastCommit = now
+	if fresh {
+		if err := l.writeWitness(seg, c.written); err != nil {
+			l.fail(err)
+			return false
+		}
+	}
 	return true
 }
 
@@ -495,10 +501,14 @@ func (l *Log) markDue() bool {
 
 // writeMark writes a frame without records and without sync: it says that the frame before it is durable, and repeats its
 // groups. It becomes durable by itself or with the next commit, and if it does not nothing is lost but this certainty. Where
-// there is no room for it the segment is sealed, and its footer says the same.
+// there is no room for it the segment is sealed: the witness says it, and the footer that follows.
 func (l *Log) writeMark() bool {
 	c, seg := &l.com, l.active
 	if seg.room(len(c.list)) < int64(alignPage(headSize+align8(len(c.list)))) {
+		if err := l.writeWitness(seg, l.seq); err != nil {
+			l.fail(err)
+			return false
+		}
 		l.mu.Lock()
 		l.sealLocked(seg)
 		l.active = nil

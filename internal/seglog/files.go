@@ -89,6 +89,11 @@ func (rc *recovery) usable(c *loaded) bool {
 			return false
 		}
 	}
+	if w := &rc.sc.witness; w.head.seq > c.cut.seq {
+		if f := rc.files[w.header.id]; f == nil || !f.ok || f.head.gen != w.head.gen {
+			return false // lost, or given up after a newer one
+		}
+	}
 	last, lastGen := c.cut.seq, c.lastGen
 	if s := c.segs[c.cut.id]; s != nil {
 		lastGen = s.gen
@@ -131,6 +136,9 @@ func (rc *recovery) sorted() []*fileOnDisk {
 // header is damaged, and the file is part of the log. A torn header on a segment never used is simply free.
 func (rc *recovery) probe(f *fileOnDisk) {
 	const deep = 64 << 10
+	if rc.vouched(f) {
+		return
+	}
 	if f.wiped && !rc.newest {
 		return // without the newest cut, what a recycled segment still holds cannot be told from what counts
 	}

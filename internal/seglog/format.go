@@ -447,12 +447,15 @@ func (k segmentKind) String() string {
 // segmentHeader is the body of a segment's first frame. A hot segment names the one before and the last sequence that
 // counts in it: whatever lies behind that there was cut.
 //
-//	 0      1      2        8            16           24          32
-//	+------+------+--------+------------+------------+-----------+
-//	| kind | ver  | 0      | prev gen   | prev last  | size      |
-//	+------+------+--------+------------+------------+-----------+
+//	 0      1      2      4        8            16           24          32
+//	+------+------+------+--------+------------+------------+-----------+
+//	| kind | ver  | 0    | id     | prev gen   | prev last  | size      |
+//	+------+------+------+--------+------------+------------+-----------+
+//
+// The id is 0 but in the copy that is the witness.
 type segmentHeader struct {
 	kind              segmentKind
+	id                uint32
 	prevGen, prevLast uint64
 	size              int64
 }
@@ -460,7 +463,8 @@ type segmentHeader struct {
 const segmentHeaderSize = 32
 
 func (h segmentHeader) append(buf []byte) []byte {
-	buf = append(buf, byte(h.kind), version, 0, 0, 0, 0, 0, 0)
+	buf = append(buf, byte(h.kind), version, 0, 0)
+	buf = le.AppendUint32(buf, h.id)
 	buf = le.AppendUint64(buf, h.prevGen)
 	buf = le.AppendUint64(buf, h.prevLast)
 	return le.AppendUint64(buf, uint64(h.size))
@@ -470,5 +474,5 @@ func parseSegmentHeader(p []byte) (segmentHeader, error) {
 	if len(p) < segmentHeaderSize || p[1] != version || p[0] != byte(segmentHot) && p[0] != byte(segmentCold) {
 		return segmentHeader{}, errors.New("segment header: not known")
 	}
-	return segmentHeader{segmentKind(p[0]), le.Uint64(p[8:]), le.Uint64(p[16:]), int64(le.Uint64(p[24:]))}, nil
+	return segmentHeader{segmentKind(p[0]), le.Uint32(p[4:]), le.Uint64(p[8:]), le.Uint64(p[16:]), int64(le.Uint64(p[24:]))}, nil
 }

@@ -146,11 +146,11 @@ func TestStartsOnAFullDisk(t *testing.T) {
 	}
 }
 
-// fillUp has group 2 fill a disk of this many segments with entries of so many bytes, until there is no room for the last one,
+// fillUp has group 2 fill a disk of this many segments, and the witness, with entries of so many bytes, until there is no room for the last one,
 // whose index it returns.
 func (r *rig) fillUp(segments int, bytes int) uint64 {
 	r.t.Helper()
-	r.fs.SetCapacity(int64(segments) * 64 << 10)
+	r.fs.SetCapacity(int64(segments)*64<<10 + pageSize)
 	for index := uint64(1); ; index++ {
 		r.l.Append(&Batch{Records: []Record{entryRecord(2, index, index, 1, bytes)}, Sync: true})
 		if !r.commit() {

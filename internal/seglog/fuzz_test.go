@@ -79,6 +79,37 @@ func FuzzFrameHead(f *testing.F) {
 	})
 }
 
+// witnessPage is a witness of segment 9.
+func witnessPage() []byte {
+	buf, n := openFrame(nil, appendList(nil, &Record{Group: 3, Kind: KindEntry, Index: 77}))
+	buf = segmentHeader{kind: segmentHot, id: 9, prevGen: 4, prevLast: 5, size: 1 << 20}.append(buf)
+	return sealFrame(buf, 0, head{gen: 7, seq: 6, synced: 12, kind: frameHeader, listLen: n})
+}
+
+func FuzzWitness(f *testing.F) {
+	w := parseWitness(witnessPage())
+	if s := (&segment{id: 9, gen: 7}); w.durable(s) != 12 || w.header.prevLast != 5 || len(w.list) == 0 {
+		f.Fatalf("read back: %+v", w)
+	}
+	f.Add(witnessPage(), false)
+	f.Add(witnessPage(), true)
+	f.Add(make([]byte, pageSize), false)
+	f.Fuzz(func(t *testing.T, p []byte, fix bool) {
+		if fix && len(p) >= headSize {
+			p = bytes.Clone(p)
+			if end := headSize + int(le.Uint32(p[52:])); end >= headSize && end <= len(p) {
+				if body := end + int(le.Uint32(p[40:])); body >= end && body <= len(p) {
+					le.PutUint32(p[44:], checksum(p[end:body]))
+				}
+				le.PutUint32(p[4:], checksum(p[8:end]))
+			}
+		}
+		if w := parseWitness(p); w.head.gen != 0 && (w.header.id == 0 || w.durable(&segment{id: w.header.id, gen: w.head.gen}) <= w.head.seq) {
+			t.Fatalf("a witness of nothing: %+v", w)
+		}
+	})
+}
+
 func FuzzTable(f *testing.F) {
 	f.Add(appendTable(nil, 7, []entry{{5, 3, 4096}, {10, 1, 5000}}), false)
 	f.Add(appendTable(nil, 7, []entry{{5, 3, 4096}, {10, 1, 5000}}), true)

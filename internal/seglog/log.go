@@ -80,10 +80,11 @@ type Log struct {
 	prepKick chan struct{}
 	keepKick chan struct{}
 
-	tables tableCache
-	io     [2]ioWatch // committer, keeper
-	stats  counters
-	times  timers
+	witness witnessFile
+	tables  tableCache
+	io      [2]ioWatch // committer, keeper
+	stats   counters
+	times   timers
 }
 
 // ErrClosed says that the log was closed with appends still waiting for room on the disk.
@@ -179,6 +180,9 @@ func (l *Log) begin() bool {
 		}
 	}
 	l.leftovers = nil
+	if err := l.openWitness(); err != nil {
+		l.fail(err)
+	}
 	if err := l.wipe(); err != nil {
 		l.fail(err)
 	}
@@ -290,6 +294,9 @@ func (l *Log) closeFiles() {
 	}
 	for _, s := range l.pool {
 		s.file.Close()
+	}
+	if l.witness.file != nil {
+		l.witness.file.Close()
 	}
 	if l.lock != nil {
 		l.lock.Close()

@@ -42,7 +42,8 @@ func (l *Log) open() error {
 	if err != nil {
 		return err
 	}
-	rc := &recovery{l: l, files: files, sc: scanner{l: l}}
+	rc := &recovery{l: l, files: files, sc: scanner{l: l, witness: l.readWitness()}}
+	l.gen, l.nextID = max(l.gen, rc.sc.witness.head.gen), max(l.nextID, rc.sc.witness.header.id+1)
 	if ckpt != nil && (!older || rc.usable(ckpt)) {
 		rc.newest = !older
 		rc.fromCheckpoint(ckpt)
@@ -67,8 +68,9 @@ type recovery struct {
 	files   map[uint32]*fileOnDisk
 	sc      scanner
 	cut     cut
-	newest  bool   // recovering from the newest checkpoint there was
-	gen     uint64 // generations up to this one the checkpoint knew
+	cutLost *segment // the one with the cut is gone, and the log may have gone on in it
+	newest  bool     // recovering from the newest checkpoint there was
+	gen     uint64   // generations up to this one the checkpoint knew
 	chain   []*fileOnDisk
 	cold    []*fileOnDisk // without a checkpoint
 	scanned []*segment
@@ -87,7 +89,7 @@ func (rc *recovery) fromCheckpoint(c *loaded) {
 	for id, s := range c.segs {
 		f := rc.files[id]
 		if f == nil || f.size < s.stable || f.ok && f.head.gen != s.gen {
-			rc.lost(s, f)
+			rc.lost(s, f, c.clean)
 			continue
 		}
 		f.claimed = true
@@ -118,6 +120,7 @@ func (rc *recovery) fromCheckpoint(c *loaded) {
 		}
 	}
 	rc.sortChain()
+	rc.findWitnessed()
 }
 
 func (rc *recovery) sortChain() {
@@ -130,8 +133,8 @@ func (rc *recovery) sortChain() {
 }
 
 // lost takes a segment that the checkpoint names and that is not there any more out of the index, and quarantines the
-// groups that had anything in it.
-func (rc *recovery) lost(s *segment, f *fileOnDisk) {
+// groups that had anything in it. After a clean stop nothing was in it that the checkpoint does not know of.
+func (rc *recovery) lost(s *segment, f *fileOnDisk, clean bool) {
 	l := rc.l
 	why := "is missing"
 	if f != nil {
@@ -170,7 +173,9 @@ func (rc *recovery) lost(s *segment, f *fileOnDisk) {
 			return // its first frame never became durable, and its file is as it was before
 		}
 		rc.sc.holes = append(rc.sc.holes, hole{s.id, s.firstSeq, rc.cut.seq})
-		rc.sc.check = true
+		if !clean {
+			rc.sc.check, rc.cutLost = true, s
+		}
 	}
 	l.log.Error("segment lost", "segment", segmentName(s.id), "reason", why)
 }
@@ -194,6 +199,7 @@ func (rc *recovery) fromFiles() {
 		}
 	}
 	rc.sortChain()
+	rc.findWitnessed()
 	if len(rc.chain) > 0 {
 		if segments := len(rc.chain) + len(rc.cold); len(rc.l.kee.checkpoints) > 0 || rc.chain[0].head.seq != 1 {
 			rc.l.log.Warn("no usable checkpoint: scanning the whole log", "segments", segments)
@@ -201,6 +207,9 @@ func (rc *recovery) fromFiles() {
 			rc.l.log.Info("there is no checkpoint yet: scanning the whole log", "segments", segments)
 		}
 		rc.sc.expect = rc.chain[0].head.seq
+		if len(rc.l.kee.checkpoints) == 0 && len(rc.cold) == 0 && rc.chain[0].header.prevGen == 0 && !rc.chain[0].damaged {
+			rc.sc.expect = 1 // it is the first, and was so when it was begun: endGone
+		}
 		rc.sc.skipped = rc.sc.expect != 1
 	} else {
 		rc.sc.expect = 1
@@ -221,6 +230,9 @@ func (rc *recovery) scanChain() error {
 		}
 		prevGen = s.gen
 	}
+	if rc.cutLost != nil && len(rc.chain) == 0 {
+		rc.endGone(rc.cutLost)
+	}
 	for i, f := range rc.chain {
 		s := l.segs[f.id]
 		if s == nil {
@@ -228,17 +240,24 @@ func (rc *recovery) scanChain() error {
 				id: f.id, file: f.file, size: f.size, state: segSealed, kind: segmentHot,
 				gen: f.head.gen, firstSeq: f.head.seq,
 			}
-			l.segs[s.id] = s
+			if f.file != nil {
+				l.segs[s.id] = s
+			}
 		}
 		if f.head.seq > sc.expect { // what lies between is not there
 			linked := f.header.prevGen == prevGen || f.damaged
-			if !sc.full || linked && i > 0 {
+			if !sc.full || linked {
 				sc.hole(s, sc.expect, f.head.seq-1)
 			} else {
 				sc.skipped = true
 			}
 		}
 		sc.expect = f.head.seq
+		if f.file == nil {
+			rc.endGone(s)
+			continue
+		}
+		prevGen = s.gen
 		limit := uint64(0)
 		if i+1 < len(rc.chain) && rc.chain[i+1].header.prevGen == s.gen {
 			limit = rc.chain[i+1].header.prevLast
@@ -246,7 +265,6 @@ func (rc *recovery) scanChain() error {
 		if err := rc.scanOne(s, 0, limit); err != nil {
 			return err
 		}
-		prevGen = s.gen
 	}
 	l.lastGen = prevGen
 	rc.takeCold()

@@ -217,17 +217,18 @@ type hole struct {
 
 // scanner replays the frames of hot segments into the index and tells a torn tail from corruption.
 type scanner struct {
-	l      *Log
-	full   bool   // no checkpoint: segments before may have been recycled, gaps between segments mean nothing
-	expect uint64 // sequence of the next frame
-	frames int    // accepted, with records
-	holes  []hole
-	blind  uint64 // groups without a record after this sequence may have lost some
-	check  bool   // the next list tells what the hole before it held
-	whole  int    // how many records of the last frame of that hole are whole
-	list   []byte // groups of the last frame with records
-	got    replayStore
-	lost   map[GroupID]*lostRecords
+	l       *Log
+	full    bool   // no checkpoint: segments before may have been recycled, gaps between segments mean nothing
+	expect  uint64 // sequence of the next frame
+	frames  int    // accepted, with records
+	holes   []hole
+	blind   uint64 // groups without a record after this sequence may have lost some
+	check   bool   // the next list tells what the hole before it held
+	whole   int    // how many records of the last frame of that hole are whole
+	list    []byte // groups of the last frame with records
+	got     replayStore
+	witness testimony
+	lost    map[GroupID]*lostRecords
 
 	skipped bool               // with full: segments before this place were used again, and groups may lack entries
 	dropped map[GroupID]uint64 // with full: groups that ended, and the sequence at which they did
@@ -267,20 +268,25 @@ func (sc *scanner) scan(s *segment, file vfs.File, off int64, limit uint64) {
 		}
 		durable := limit
 		if durable == 0 {
-			durable = r.maxSynced(off, s.gen)
+			durable = max(r.maxSynced(off, s.gen), sc.witness.durable(s))
 		}
 		if durable < sc.expect {
 			break // torn: it was never promised to anybody
 		}
-		if ok {
+		if ok && h.kind != frameHeader {
 			sc.salvage(s, r, off, h)
 			off += h.bytes()
 			continue
 		}
-		next, found := r.nextHead(off, s.gen, sc.expect)
+		next, found := r.nextHead(off, s.gen, sc.expect) // behind a header, whole or not
 		if !found || limit != 0 && next.seq > limit {
 			sc.hole(s, sc.expect, durable)
 			break
+		}
+		if off == 0 && next.seq == sc.expect+1 { // no record was in it
+			sc.l.log.Error("corruption: the header of a segment cannot be read", "segment", segmentName(s.id))
+			off, sc.expect = int64(next.off), next.seq
+			continue
 		}
 		off = int64(next.off)
 		if next.kind == frameFooter {
@@ -291,6 +297,9 @@ func (sc *scanner) scan(s *segment, file vfs.File, off int64, limit uint64) {
 			break
 		}
 		sc.hole(s, sc.expect, next.seq-1)
+	}
+	if n := len(sc.holes); limit == 0 && sc.check && n > 0 && sc.holes[n-1].last == sc.witness.durable(s) && len(sc.witness.list) > 0 {
+		sc.checkList(sc.witness.list)
 	}
 	s.end, s.stable, s.lastSeq = off, off, sc.expect-1
 }

@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"encoding/binary"
-	"path"
 	"slices"
 	"time"
 
@@ -129,7 +127,7 @@ func (w *World) damage() {
 	case len(used) == 0:
 		w.trace("the log of node %d is spared", n.id)
 		what = ""
-	case name != newest(w, fs, names) && w.rng.IntN(8) == 0: // nothing tells of the newest segment but what is in it
+	case w.rng.IntN(8) == 0:
 		_ = fs.Remove(name)
 		_ = fs.SyncDir("log")
 	default:
@@ -195,25 +193,6 @@ func (w *World) putBack() {
 	if w.harmed {
 		w.failf("node %d has forgotten something, and is not mended", n.id)
 	}
-}
-
-// newest is the file of the segment that was begun last.
-func newest(w *World, fs *vfs.Mem, names []string) (last string) {
-	var most uint64
-	for _, name := range names {
-		f, err := fs.Open(name)
-		if err != nil {
-			w.failf("%v", err)
-			return ""
-		}
-		var gen [8]byte
-		_, _ = f.ReadAt(gen[:], 8) // of the first frame
-		f.Close()
-		if g := binary.LittleEndian.Uint64(gen[:]); path.Ext(name) == ".seg" && g >= most {
-			most, last = g, name
-		}
-	}
-	return last
 }
 
 // sectors are those of a file that hold something.
