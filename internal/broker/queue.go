@@ -8,6 +8,7 @@ import (
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
 	"holdfast/internal/clock"
+	"holdfast/internal/planted"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
 )
@@ -137,6 +138,9 @@ func (b *Broker) Sync() {
 	b.closeUnknown()
 	v := b.view()
 	for q := range v.QueuesOn(b.node).All() {
+		if planted.Is(planted.SyncForgets) {
+			break
+		}
 		if b.queues.Get(seglog.GroupID(q.ID)) == nil {
 			b.make(q)
 		}

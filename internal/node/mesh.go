@@ -394,7 +394,7 @@ func (m *mesh) members() []replica.Member {
 
 // addCatalog adds the catalog's group, replicated.
 func (m *mesh) addCatalog() *replica.SimpleGroup {
-	machine := &catgroup.Machine{Machine: m.n.catalog, Applied: m.applied, Restored: m.restored, Most: m.n.levels.known.Most}
+	machine := &catgroup.Machine{Machine: m.n.catalog, Self: m.self, Applied: m.applied, Restored: m.restored, Most: m.n.levels.known.Most}
 	var g *replica.SimpleGroup
 	if list := m.members(); list != nil {
 		g = m.n.groups.NewSimpleRaftGroup(catalogGroup, machine, list)

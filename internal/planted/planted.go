@@ -25,6 +25,7 @@ const (
 	ReleasedTooMuch    // what a state replaces is let go of although the new one has it, too
 	ServesEarly        // a leader serves before it has applied an entry of its term
 	ReadsUnasked       // a leader answers read barriers without asking whether it still leads
+	BarrierAtOnce      // a member answers read barriers without asking anybody
 
 	// queue
 	CountLost      // a message that comes back by a consumer's fault is not counted
@@ -51,6 +52,16 @@ const (
 	ConsumersNotAgain // a consumer is not attached again when the session is resumed
 	WindowLeaks       // publishes of a try that is over are not given back
 	ChunksKept        // chunks of a publish whose time is over stay with the leader, and begin the next one's body
+	SealKept          // a deletion that is given up leaves its queue sealed
+
+	// node/catgroup
+	CommandSkipped // a node leaves out a command of another one now and then
+	CommandTwice   // a command of which nobody knows what became is sent again at once
+	StateUnheard   // a command that came with a whole state is sent again
+	AnsweredHere   // a command is answered as soon as the node that asks has it
+
+	// broker
+	SyncForgets // members of queues that came with a whole catalog are not begun
 
 	bugs
 )
@@ -72,6 +83,7 @@ var names = [...]string{
 	ReleasedTooMuch:    "released too much",
 	ServesEarly:        "serves early",
 	ReadsUnasked:       "reads unasked",
+	BarrierAtOnce:      "barrier at once",
 	CountLost:          "count lost",
 	FlagLost:           "flag lost",
 	DoubleCheckout:     "double checkout",
@@ -94,6 +106,12 @@ var names = [...]string{
 	ConsumersNotAgain:  "consumers not again",
 	WindowLeaks:        "window leaks",
 	ChunksKept:         "chunks kept",
+	SealKept:           "seal kept",
+	CommandSkipped:     "command skipped",
+	CommandTwice:       "command twice",
+	StateUnheard:       "state unheard",
+	AnsweredHere:       "answered here",
+	SyncForgets:        "sync forgets",
 }
 
 // String returns the mistake's name.

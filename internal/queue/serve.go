@@ -100,7 +100,9 @@ func (m *Machine) assign(c *consumer, n uint64, fx *Effects) uint64 {
 	if a.is(flagBig) {
 		n = 1
 	}
-	if id := c.delivered + 1; !planted.Is(planted.DoubleCheckout) || id%16 != 0 {
+	if planted.Is(planted.DoubleCheckout) && (c.delivered+1)%16 == 0 {
+		n = 1
+	} else {
 		l.runs.cutFront(n)
 		m.lose(at, n)
 	}

@@ -59,6 +59,8 @@ func (g *Group) ReadIndex(wait time.Duration, done func(index uint64, err error)
 			done(0, ErrClosed)
 		case x.left:
 			done(0, ErrRemoved)
+		case planted.Is(planted.BarrierAtOnce):
+			done(x.store.applied, nil)
 		case wait <= 0 && x.lead == 0:
 			done(0, &NotLeaderError{})
 		default:

@@ -45,7 +45,7 @@ type checker struct {
 
 // Stats are counts of a run.
 type Stats struct {
-	Published, Delivered, Redelivered, Accepted, Unknown, Refused, Full, Damages, PutBack, Hits, Repaired, compared, counted int
+	Published, Delivered, Redelivered, Accepted, Unknown, Refused, Full, Damages, PutBack, Hits, Repaired, Commands, Restored, Buried, compared, counted int
 
 	Faults map[string]int // by kind
 }
@@ -78,9 +78,9 @@ func (k *checker) told(r *record, o queuehost.Outcome) {
 	r.outcome, r.told = o, true
 	k.w.about(r, "told %v", o)
 	switch {
-	case o == queuehost.Gone && !r.by.q.deleted:
+	case o == queuehost.Gone && !r.by.q.unwanted:
 		k.w.failf("message %d: queue %d is said to be gone, and is there", r.id, r.by.q.def.ID)
-	case o == queuehost.Refused && r.by.q.home == 0 && !r.by.q.deleted:
+	case o == queuehost.Refused && r.by.q.home == 0 && !r.by.q.unwanted:
 		k.w.failf("message %d was refused by a quorum queue", r.id)
 	case o == queuehost.Refused && r.delivered > 0:
 		k.w.failf("message %d was refused, and delivered", r.id)

@@ -61,9 +61,19 @@ func (c *client) Settled(first, last uint64, o queuehost.Outcome) {
 }
 
 func (w *World) newClient(n *node) *client {
-	q := w.queues[w.rng.IntN(len(w.queues))]
-	h := n.handles[q]
-	if h == nil { // it has not heard of the queue
+	if len(w.queues) == 0 {
+		return nil
+	}
+	if q := w.queues[w.rng.IntN(len(w.queues))]; !q.unwanted {
+		return w.newClientOf(n, q)
+	}
+	return nil
+}
+
+// newClientOf is a client of a queue, nil if the node has not heard of it.
+func (w *World) newClientOf(n *node, q *simQueue) *client {
+	h := n.handle(q)
+	if h == nil {
 		return nil
 	}
 	c := &client{n: n, q: q, h: h, credit: n.reg.NewCredit(), under: map[uint64]*record{}}
@@ -87,11 +97,15 @@ func (w *World) act() {
 	switch k := w.rng.IntN(1000); {
 	case k < 4 && w.o.Reshapes:
 		w.reshape()
-	case k < 6 && w.o.Deletes:
-		w.remove(w.rng.IntN(len(w.queues)))
+	case k < 8 && w.o.Deletes:
+		w.manage()
+	case k < 12:
+		if n := w.anyNode(); n != nil {
+			n.barrier(func(error) {})
+		}
 	}
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
-	if !n.up || n.paused > 0 {
+	if !n.serves() {
 		return
 	}
 	if len(n.clients) < 4 {
@@ -280,6 +294,16 @@ func (c *client) settleSome() {
 	}
 }
 
+// settleAll acknowledges what was got.
+func (c *client) settleAll() {
+	s := c.getter
+	for _, x := range s.held {
+		c.n.w.check.settled(s, x.r, queue.Ack)
+		c.h.Settle(s.id, []queue.Range{{First: x.id, Last: x.id}}, queue.Ack)
+	}
+	s.held = nil
+}
+
 // leave ends the consumer: cancelled first, or detached at once.
 func (c *client) leave(cancel bool) {
 	s := c.sub
@@ -303,11 +327,15 @@ func (c *client) detach(s *consumer) {
 		w.check.back(s, x.r)
 	}
 	s.held = nil
-	c.q.leaving++
+	times := 1
+	if s != c.getter && !s.attached { // as long as neither is answered, both are asked for again by each try
+		times = 5
+	}
+	c.q.leaving += times
 	asked := w.clk.Mono()
 	c.h.Detach(s.id, func() {
 		if w.clk.Mono()-asked < int64(patience) {
-			c.q.left++
+			c.q.left += times
 		}
 	})
 }
@@ -397,7 +425,7 @@ func (s *consumer) holds() (n int) {
 func (s *consumer) Cancelled(reason error) {
 	s.cancelled = true
 	s.lost()
-	if q := s.c.q; !q.deleted && q.home == 0 {
+	if q := s.c.q; !q.unwanted && q.home == 0 {
 		s.c.n.w.failf("%s was cancelled: %v", s.name, reason)
 	}
 }

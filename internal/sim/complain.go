@@ -20,7 +20,7 @@ func (c complaints) Handle(_ context.Context, r slog.Record) error {
 		fmt.Fprintf(&b, ", %s %v", a.Key, a.Value)
 		return true
 	})
-	if c.n.id == c.n.w.o.Frail {
+	if c.n == c.n.w.frail() {
 		c.n.w.trace("node %d: %s%s", c.n.id, r.Message, b.String())
 		return nil
 	}

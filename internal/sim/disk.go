@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"syscall"
 
+	"holdfast/internal/node/catgroup"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
 	"holdfast/internal/vfs"
@@ -52,7 +53,7 @@ func newDisk(n *node, fs *vfs.Mem, before ledger) *disk {
 				}
 			},
 			Hit: func(h seglog.Hit) {
-				if n.id != n.w.o.Frail {
+				if n != n.w.frail() {
 					n.w.failf("node %d: damage that nobody has done: %+v", n.id, h)
 				}
 				n.w.trace("node %d finds damage: %+v", n.id, h)
@@ -67,7 +68,7 @@ func newDisk(n *node, fs *vfs.Mem, before ledger) *disk {
 	}
 	d.Log, d.Reader = l, replica.NewReader(l)
 	for _, h := range l.Quarantined() {
-		if n.id != n.w.o.Frail {
+		if n != n.w.frail() {
 			n.w.failf("node %d: quarantined: %+v", n.id, h)
 		}
 		n.w.trace("node %d: quarantined: %+v", n.id, h)
@@ -130,9 +131,11 @@ func (d *disk) sync() bool {
 		b.Stable(b)
 	}
 	if w := d.n.w; len(told) > 0 && w.rng.IntN(60) == 0 {
-		if qs := w.live(); len(qs) > 0 {
-			d.ask([]seglog.GroupID{qs[w.rng.IntN(len(qs))].def.ID})
+		id := catgroup.Group
+		if i := w.rng.IntN(len(w.queues) + 1); i > 0 {
+			id = w.queues[i-1].def.ID
 		}
+		d.ask([]seglog.GroupID{id})
 	}
 	return true
 }

@@ -20,6 +20,14 @@ func (w *World) finish() {
 	}
 	w.rest(400)
 	w.changesEnd()
+	for _, n := range w.nodes {
+		if !n.serves() && w.err == nil {
+			w.failf("node %d does not get in at the end", n.id)
+		}
+	}
+	if w.err != nil {
+		return
+	}
 	w.heldByNobody()
 	for _, n := range w.nodes {
 		for _, c := range append(append([]*client(nil), n.clients...), n.retired...) {
@@ -41,8 +49,10 @@ func (w *World) finish() {
 	}
 	w.rest(20)
 	w.drain()
+	w.useAll()
 	w.changesEnd() // damage may have been found only now
 	w.compare()
+	w.orders.end()
 }
 
 // allWell ends all that is wrong with nodes, disks and links.
@@ -81,6 +91,7 @@ func (w *World) allWell() {
 // changesEnd waits for the changes of members that are under way.
 func (w *World) changesEnd() {
 	for range 100 {
+		w.bury()
 		w.mend()
 		changing := w.harmed
 		for _, q := range w.queues {
@@ -97,7 +108,7 @@ func (w *World) changesEnd() {
 	for _, q := range w.queues {
 		if q.change != nil {
 			w.describe(q)
-			w.failf("queue %d: the change of member %d does not end (%+v)", q.def.ID, q.change.member.ID, *q.change)
+			w.failf("queue %d: the change of the member on node %d does not end (%+v)", q.def.ID, q.change.node, *q.change)
 		}
 	}
 }
@@ -105,7 +116,7 @@ func (w *World) changesEnd() {
 // describe tells what the members of a queue think.
 func (w *World) describe(q *simQueue) {
 	for _, n := range w.nodes {
-		h := n.handles[q]
+		h := n.handle(q)
 		if h == nil {
 			continue
 		}
@@ -141,7 +152,7 @@ func (w *World) heldByNobody() {
 					}
 				}
 			}
-			if x := n.handles[q]; x != nil && (q.home == n.id || q.home == 0 && x.Leader() == n.id && x.Group() != nil) {
+			if x := n.handle(q); x != nil && (q.home == n.id || q.home == 0 && x.Leader() == n.id && x.Group() != nil) {
 				h = x
 			}
 		}
@@ -150,9 +161,12 @@ func (w *World) heldByNobody() {
 			w.failf("queue %d: nobody leads at the end", q.def.ID)
 			return
 		}
-		if st := h.Stats(); st.Unacked < has || st.Unacked > most {
-			w.failf("queue %d: %d messages are held, and its consumers have %d to %d", q.def.ID, st.Unacked, has, most)
-		}
+		h.Explain(func(x queuehost.Explanation) { // Handle.Stats may be of before
+			if x.Unacked < has || x.Unacked > most {
+				w.failf("queue %d: %d messages are held, and its consumers have %d to %d", q.def.ID, x.Unacked, has, most)
+			}
+		})
+		w.settle()
 	}
 }
 
@@ -163,8 +177,11 @@ func (w *World) drain() {
 		if w.err != nil {
 			return
 		}
-		c := &client{n: n, q: q, h: n.handles[q], credit: n.reg.NewCredit(), under: map[uint64]*record{}}
-		n.clients = append(n.clients, c)
+		c := w.newClientOf(n, q)
+		if c == nil {
+			w.failf("node %d does not know queue %d at the end", n.id, q.def.ID)
+			return
+		}
 		s := &consumer{c: c, name: w.check.name(), last: map[*client]uint64{}}
 		s.id = c.h.Attach(queuehost.ConsumerSpec{Credit: queuehost.Unlimited, Prefetch: 50}, s, func(queue.ConsumerID, error) {})
 		for range 4000 {
@@ -185,6 +202,7 @@ func (w *World) drain() {
 			s.held = nil
 			c.h.Settle(s.id, ranges, queue.Ack)
 		}
+		c.detach(s)
 		answered := false
 		c.h.Count(func(ready, _ uint64, err error) {
 			answered = true
@@ -205,6 +223,30 @@ func (w *World) drain() {
 			}
 		})
 		w.rest(5)
+	}
+}
+
+// useAll publishes to every queue, which is empty, through every node, and gets that through another one.
+func (w *World) useAll() {
+	for _, q := range w.queues {
+		for i, n := range w.nodes {
+			from, to := w.newClientOf(n, q), w.newClientOf(w.nodes[(i+1)%len(w.nodes)], q)
+			if w.err != nil || from == nil || to == nil {
+				w.failf("node %d, or the next one, does not know queue %d", n.id, q.def.ID)
+				return
+			}
+			from.publish(1)
+			w.rest(2)
+			to.get()
+			w.rest(2)
+			if s := to.getter; len(s.held) != 1 || s.held[0].r.by != from || s.held[0].r.outcome != queuehost.Accepted || !s.held[0].r.told {
+				w.describe(q)
+				w.failf("queue %d: what was published on node %d is not got on node %d: %+v", q.def.ID, n.id, to.n.id, s.held)
+				return
+			}
+			to.settleAll()
+			w.rest(1)
+		}
 	}
 }
 
@@ -231,13 +273,19 @@ func (w *World) compare() {
 	for _, q := range w.queues {
 		var index uint64
 		var state []byte
-		for i, m := range q.members {
+		members := w.membersOf(q)
+		for i, m := range members {
 			n := w.node(m.Node)
+			h := n.handle(q)
+			if h == nil {
+				w.failf("node %d has a member of queue %d, and does not know it", n.id, q.def.ID)
+				return
+			}
 			answered := false
-			n.handles[q].MemberState(func(at uint64, blob []byte) {
+			h.MemberState(func(at uint64, blob []byte) {
 				answered = true
 				if i > 0 && (at != index || !bytes.Equal(blob, state)) {
-					w.failf("queue %d: node %d is at entry %d, node %d at %d, equal: %v", q.def.ID, n.id, at, q.members[0].Node, index, bytes.Equal(blob, state))
+					w.failf("queue %d: node %d is at entry %d, node %d at %d, equal: %v", q.def.ID, n.id, at, members[0].Node, index, bytes.Equal(blob, state))
 				}
 				index, state = at, blob
 			})

@@ -107,7 +107,7 @@ func (w *World) fault() {
 
 // damage damages the log of the frail node while it is off: a bit, a whole sector, or a file.
 func (w *World) damage() {
-	n := w.node(w.o.Frail)
+	n := w.frail()
 	if !w.mayHarm(n) || n.disk.Log.Stats().Syncs == 0 {
 		return
 	}
@@ -150,17 +150,17 @@ func (w *World) damage() {
 // mayHarm reports whether the frail node may lose something: all others are whole, and no members change.
 func (w *World) mayHarm(n *node) bool {
 	for _, q := range w.queues {
-		if q.change != nil {
+		if q.change != nil || q.home == 0 && len(w.membersOf(q)) < 3 {
 			return false
 		}
 	}
-	return n.up && !w.harmed && !n.disk.broken && n.small == 0
+	return n.serves() && !w.harmed && !n.disk.broken && n.small == 0
 }
 
 // putBack copies the log of the frail node as it is, or, if there is a copy, puts that back. A group cannot know that one of its
 // members has forgotten something before its leader says more than the member has, so all else is well meanwhile.
 func (w *World) putBack() {
-	n := w.node(w.o.Frail)
+	n := w.frail()
 	if n.up && n.copied == nil {
 		w.trace("the log of node %d is copied", n.id)
 		n.copied = n.disk.fs.KillClone()
@@ -185,6 +185,7 @@ func (w *World) putBack() {
 	w.harmed = true
 	for i := 0; i < 40 && w.harmed && w.err == nil; i++ {
 		w.rest(10)
+		w.bury()
 		w.mend()
 		for _, q := range w.queues {
 			q.goOn(w)
@@ -287,10 +288,21 @@ func (w *World) recoverSome() {
 			}
 		}
 	}
+	if w.rng.IntN(8) == 0 {
+		w.bury()
+	}
 	w.mend()
 	for _, q := range w.queues {
 		if q.change != nil && w.rng.IntN(8) == 0 {
 			q.goOn(w)
 		}
 	}
+}
+
+// frail is the node whose log is damaged now and then, nil if there is none.
+func (w *World) frail() *node {
+	if w.o.Frail == 0 {
+		return nil
+	}
+	return w.nodes[w.o.Frail-1]
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"hash/fnv"
 
+	"holdfast/internal/node/catgroup"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
 )
@@ -90,9 +91,13 @@ func (a *account) cutUpTo(index uint64) {
 
 // verify compares the log with what it has to hold.
 func (l ledger) verify(w *World, n *node, r replica.Reader) {
-	for _, q := range w.all {
-		a := l[q.def.ID]
-		if a == nil || q.deleted {
+	ids := []seglog.GroupID{catgroup.Group}
+	for _, q := range w.queues {
+		ids = append(ids, q.def.ID)
+	}
+	for _, id := range ids {
+		a := l[id]
+		if a == nil {
 			continue
 		}
 		for index := a.snap + 1; index <= a.last && w.err == nil; index++ {
@@ -100,12 +105,12 @@ func (l ledger) verify(w *World, n *node, r replica.Reader) {
 			if !there {
 				continue
 			}
-			rec, _, err := r.ReadEntry(q.def.ID, index)
+			rec, _, err := r.ReadEntry(id, index)
 			switch {
 			case err != nil:
-				w.failf("node %d, queue %d: entry %d was stable: %v", n.id, q.def.ID, index, err)
+				w.failf("node %d, group %d: entry %d was stable: %v", n.id, id, index, err)
 			case rec.Term != e.term || sum(rec.Meta) != e.sum:
-				w.failf("node %d, queue %d: entry %d is of term %d, and was stable with term %d", n.id, q.def.ID, index, rec.Term, e.term)
+				w.failf("node %d, group %d: entry %d is of term %d, and was stable with term %d", n.id, id, index, rec.Term, e.term)
 			}
 		}
 	}

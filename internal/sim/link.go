@@ -7,16 +7,18 @@ import (
 	"holdfast/internal/replica"
 )
 
-// route is one lane between two nodes: replica's three, then the queues' two.
+// route is one lane between two nodes: replica's three, the queues' two, then those of the catalog's commands.
 type route struct {
 	from, to uint64
 	lane     int
 }
 
 const (
-	lanes    = 5
-	laneFar  = 3
-	laneBulk = 4
+	lanes      = 7
+	laneFar    = 3
+	laneBulk   = 4
+	laneOrders = 5 // commands for the catalog
+	laneNews   = 6 // and what becomes of them
 )
 
 // line is messages on their way. It takes no more when as many bytes as its bound are in it, and says so when it is half empty.
@@ -60,6 +62,7 @@ func (w *World) linkUp(a, b *node) {
 	for _, x := range [][2]*node{{a, b}, {b, a}} {
 		x[0].rep.PeerUp(x[1].id)
 		x[0].reg.LinkUp(x[1].id, x[1].starts)
+		x[0].order.forward.Presence(x[1].id, true)
 		x[0].follow(x[0].health.Up(w.clk.Mono(), x[1].id, x[1].starts))
 	}
 }
@@ -93,6 +96,7 @@ func (w *World) endDown(n, m *node) {
 	if n.up {
 		n.rep.PeerDown(m.id)
 		n.reg.LinkDown(m.id, errBroken)
+		n.order.forward.Lost(m.id)
 		n.follow(n.health.Down(w.clk.Mono(), m.id, errBroken, false))
 	}
 	if w.ends[in] {
@@ -175,16 +179,17 @@ func (n *node) send(to uint64, lane int, add func([]byte) []byte) bool {
 }
 
 func (w *World) node(id uint64) *node {
-	if id == 0 || id > uint64(len(w.nodes)) {
+	i := (id - 1) % lives
+	if id == 0 || i >= uint64(len(w.nodes)) || w.nodes[i].id != id {
 		return nil
 	}
-	return w.nodes[id-1]
+	return w.nodes[i]
 }
 
 // deliver hands over the next message of a lane. False: there is none.
 func (w *World) deliver(r route) bool {
 	l, to := w.lines[r], w.node(r.to)
-	if l == nil || len(l.messages) == 0 || !to.up || to.paused > 0 || w.stuck[pair{r.from, r.to}] > 0 || !w.ends[pair{r.to, r.from}] {
+	if l == nil || len(l.messages) == 0 || to == nil || !to.up || to.paused > 0 || w.stuck[pair{r.from, r.to}] > 0 || !w.ends[pair{r.to, r.from}] {
 		return false
 	}
 	msg := l.messages[0]
@@ -192,14 +197,17 @@ func (w *World) deliver(r route) bool {
 	l.bytes -= len(msg)
 	if l.refused && l.bytes < w.bound[r.lane]/2 {
 		l.refused = false
-		if r.lane >= laneFar {
+		if r.lane == laneFar || r.lane == laneBulk {
 			from := w.node(r.from)
 			from.room = append(from.room, r.to)
 		}
 	}
-	if r.lane >= laneFar {
+	switch {
+	case r.lane >= laneOrders:
+		to.order.forward.Receive(r.from, msg)
+	case r.lane >= laneFar:
 		to.reg.Receive(r.from, msg)
-	} else {
+	default:
 		to.rep.Receive(r.from, msg)
 	}
 	return true
@@ -215,6 +223,7 @@ func (w *World) flow(a, b *node) {
 	delete(w.silent, pair{a.id, b.id})
 	if b.up && a.up {
 		b.rep.PeerUp(a.id)
+		b.order.forward.Presence(a.id, true)
 		b.follow(b.health.Trust(w.clk.Mono(), a.id))
 	}
 }
@@ -229,6 +238,7 @@ func (n *node) wakes() {
 		delete(n.w.silent, p)
 		if n.up && x.up {
 			x.rep.PeerUp(n.id)
+			x.order.forward.Presence(n.id, true)
 			x.follow(x.health.Trust(n.w.clk.Mono(), n.id))
 		}
 	}

@@ -2,19 +2,23 @@ package sim
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
+	"holdfast/internal/broker"
+	"holdfast/internal/catalog"
+	"holdfast/internal/node/catgroup"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/replica"
+	"holdfast/internal/seglog"
+	"holdfast/internal/wire"
 )
 
-// simQueue is a queue as a catalog has it.
+// simQueue is a queue that the catalog has, or had: some node has applied its declaration.
 type simQueue struct {
-	def     queuehost.QueueDef
-	home    uint64 // node of a classic queue; 0: a quorum queue
-	members []replica.Member
-	deleted bool
+	def      queuehost.QueueDef
+	home     uint64 // node of a classic queue; 0: a quorum queue
+	unwanted bool   // people have asked for its deletion
+	deleted  bool   // some node has applied that
 
 	crashes int     // of its home
 	purge   *purge  // the last one
@@ -29,63 +33,126 @@ type purge struct {
 	until int64 // clock.Mono; of one that nobody knows of: it may happen up to then
 }
 
-// change is a change of members: of one that comes, or goes.
+// change is a change of members that people have ordered: of one that comes to a node, or goes from there.
 type change struct {
-	member replica.Member
+	node   uint64
 	add    bool
 	repair bool // of a damaged member: another one takes its place
-	joined bool // the catalog knows it, and the group
 	asked  bool // an answer is awaited
 	begun  int  // step
 }
 
-// hasMember reports whether a member of a queue is to be on a node.
-func (q *simQueue) hasMember(n *node) bool {
-	return slices.ContainsFunc(q.members, func(m replica.Member) bool { return m.Node == n.id })
+func (q *simQueue) id() catalog.QueueID { return catalog.QueueID(q.def.ID) }
+
+// quorumArgs are the arguments of a quorum queue with so many members.
+func quorumArgs(members int) wire.Table {
+	return wire.NewTable(map[string]any{"x-queue-type": "quorum", "x-quorum-initial-group-size": members})
 }
 
-var errDeleted = errors.New("deleted")
+// queue returns the queue of a group, nil if there was none.
+func (w *World) queue(id seglog.GroupID) *simQueue { return w.byID[id] }
 
-// live returns the queues that there are.
-func (w *World) live() []*simQueue { return w.queues }
-
-// declare makes a queue at a place: its nodes hear of it one by one.
-func (w *World) declare(place int, classic bool) *simQueue {
-	w.lastQueue++
-	q := &simQueue{def: queuehost.QueueDef{ID: w.lastQueue, VHost: "/", Name: fmt.Sprintf("q%d", w.lastQueue), Durable: true}}
-	if classic {
-		q.home = uint64(1 + w.rng.IntN(len(w.nodes)))
-	} else {
-		// Later ones begin anywhere.
-		first := 0
-		if w.steps > 0 {
-			first = w.rng.IntN(len(w.nodes))
-		}
-		for i := range min(w.o.Members, len(w.nodes)) {
-			id := w.nodes[(first+i)%len(w.nodes)].id
-			q.members = append(q.members, replica.Member{ID: id, Node: id})
+// named returns the queue of a name, nil if there was none.
+func (w *World) named(name string) *simQueue {
+	for _, q := range w.all {
+		if q.def.Name == name {
+			return q
 		}
 	}
-	if place == len(w.queues) {
-		w.queues = append(w.queues, q)
-	} else {
-		w.queues[place] = q
-	}
-	w.all = append(w.all, q)
-	w.tellAll(func(n *node) { n.open(q) })
-	return q
+	return nil
 }
 
-// tellAll has every node that is up hear news of the catalog, each in its own time.
-func (w *World) tellAll(fn func(n *node)) {
+// met takes note of a queue that the first node has heard of.
+func (w *World) met(q *catalog.Queue) {
+	s := &simQueue{def: broker.QueueDef(q)}
+	if q.Type != catalog.Quorum {
+		s.home = q.Home
+	}
+	if w.named(q.Name) != nil || !slices.ContainsFunc(w.orders.decls, func(x *decl) bool { return x.name == q.Name }) {
+		w.failf("queue %s comes to be, and nobody has declared it, or it was there", q.Name)
+	}
+	w.queues, w.all = append(w.queues, s), append(w.all, s)
+	w.byID[s.def.ID] = s
+}
+
+// isDeleted takes note of a queue that the first node has seen deleted.
+func (w *World) isDeleted(q *catalog.Queue) {
+	s := w.queue(seglog.GroupID(q.ID))
+	if s == nil || !s.unwanted {
+		w.failf("queue %s is deleted, and nobody has asked for it", q.Name)
+		return
+	}
+	w.trace("queue %d is deleted", s.def.ID)
+	s.deleted = true
+	w.queues = slices.DeleteFunc(w.queues, func(x *simQueue) bool { return x == s })
 	for _, n := range w.nodes {
-		if n.up {
-			n.news = append(n.news, func() { fn(n) })
+		for _, c := range slices.Clone(n.clients) {
+			if c.q == s {
+				n.retire(c)
+			}
 		}
 	}
 }
 
-// hear takes word of room on a lane, or the oldest news of the catalog. False: there is neither.
+// anyNode is some node that serves clients, nil if it does not just now.
+func (w *World) anyNode() *node {
+	n := w.nodes[w.rng.IntN(len(w.nodes))]
+	if !n.serves() {
+		return nil
+	}
+	return n
+}
+
+// serves reports whether a node serves clients.
+func (n *node) serves() bool { return n.up && n.paused == 0 && n.order.entered }
+
+// manage has people declare a queue, if there are too few, or delete one.
+func (w *World) manage() {
+	n := w.anyNode()
+	if n == nil {
+		return
+	}
+	wanted, classic := 0, 0
+	for _, q := range w.queues {
+		if !q.unwanted {
+			wanted++
+			if q.home != 0 {
+				classic++
+			}
+		}
+	}
+	for _, x := range w.orders.decls {
+		if !x.told {
+			wanted++ // perhaps
+		}
+	}
+	if wanted < w.o.Queues+w.o.Classic {
+		if n.view().Nodes().Len() < 3 {
+			return
+		}
+		w.declare(n, classic < w.o.Classic)
+		return
+	}
+	q := w.queues[w.rng.IntN(len(w.queues))]
+	def := n.view().QueueByID(q.id())
+	h := n.handle(q)
+	if def == nil || h == nil || q.home != 0 && !w.node(q.home).up {
+		return
+	}
+	w.trace("the deletion of queue %d is ordered at node %d", q.def.ID, n.id)
+	q.unwanted = true
+	n.order.broker.Delete(def, h, false, false, func(_ uint64, err error) {
+		w.trace("the deletion of queue %d: %v", q.def.ID, err)
+		if err == nil && n.view().QueueByID(q.id()) != nil {
+			w.failf("node %d says that queue %d is deleted, and has it", n.id, q.def.ID)
+		}
+	})
+}
+
+// handle is a node's handle of a queue, nil if it has not heard of it.
+func (n *node) handle(q *simQueue) *queuehost.Handle { return n.order.broker.Handle(q.id()) }
+
+// hear takes word of room on a lane, or does what nobody waits for. False: there is neither.
 func (n *node) hear() bool {
 	if len(n.room) > 0 {
 		to := n.room[0]
@@ -93,104 +160,68 @@ func (n *node) hear() bool {
 		n.reg.Writable(to)
 		return true
 	}
-	if len(n.news) == 0 {
+	o := &n.order
+	if len(o.later) == 0 {
 		return false
 	}
-	fn := n.news[0]
-	n.news = n.news[1:]
+	fn := o.later[0]
+	o.later = o.later[1:]
 	fn()
 	return true
 }
 
-// open makes a queue reachable on a node, as the broker does.
-func (n *node) open(q *simQueue) {
-	if q.deleted || n.handles[q] != nil {
-		return
-	}
-	var h *queuehost.Handle
-	var err error
-	switch {
-	case q.home == n.id:
-		h, err = n.reg.Create(q.def)
-	case q.home != 0:
-		h, err = n.reg.CreateFar(q.def, q.home)
-	default:
-		if i := slices.IndexFunc(q.members, func(m replica.Member) bool { return m.Node == n.id }); i >= 0 && q.members[i].ID != n.id {
-			h, err = n.reg.CreateQuorum(q.def, []replica.Member{{ID: q.members[i].ID, Node: n.id, Learner: true}})
-		} else {
-			h, err = n.reg.CreateQuorum(q.def, q.members)
-		}
-		if err == nil && n.rep.Started() {
-			n.reg.SetMembers(q.def.ID, q.members)
-		}
-	}
-	if err != nil {
-		n.w.failf("node %d, queue %d: %v", n.id, q.def.ID, err)
-		return
-	}
-	n.handles[q] = h
-}
-
-// remove deletes the queue at a place; another one comes there.
-func (w *World) remove(place int) {
-	q := w.queues[place]
-	w.trace("queue %d is deleted", q.def.ID)
-	q.deleted = true
-	w.tellAll(func(n *node) {
-		delete(n.handles, q)
-		n.reg.Drop(q.def.ID, errDeleted, nil)
-	})
+// membersOf are the members of a queue as some node knows them that has heard most.
+func (w *World) membersOf(q *simQueue) []catalog.Member {
+	var best *node
 	for _, n := range w.nodes {
-		for _, c := range slices.Clone(n.clients) {
-			if c.q == q {
-				n.retire(c)
-			}
+		if n.up && (best == nil || n.view().Generation() > best.view().Generation()) {
+			best = n
 		}
 	}
-	w.declare(place, q.home != 0)
+	if best == nil {
+		return nil
+	}
+	if def := best.view().QueueByID(q.id()); def != nil {
+		return def.Members
+	}
+	return nil
 }
 
-// clean frees what the log of a node that starts holds of queues that were deleted.
-func (n *node) clean() {
-	for _, o := range n.reg.Orphans() {
-		i := slices.IndexFunc(n.w.all, func(q *simQueue) bool { return q.def.ID == o.ID })
-		if i < 0 && o.ID != 0 || i >= 0 && !n.w.all[i].deleted && n.w.all[i].hasMember(n) {
-			n.w.failf("node %d: group %d is nobody's: %s", n.id, o.ID, o.Reason)
-			continue
-		}
-		if err := n.reg.Discard(o.ID); err != nil {
-			n.w.failf("node %d: group %d: %v", n.id, o.ID, err)
-		}
-	}
+func hasMember(members []catalog.Member, node uint64) bool {
+	return slices.ContainsFunc(members, func(m catalog.Member) bool { return m.Node == node })
 }
 
 // reshape begins a change of the members of some queue.
 func (w *World) reshape() {
+	if len(w.queues) == 0 {
+		return
+	}
 	q := w.queues[w.rng.IntN(len(w.queues))]
 	if q.home != 0 || q.change != nil || w.harmed {
 		return
 	}
 	least := 1
 	if w.o.Frail != 0 {
-		least = 3 // or the queue would end with a damaged member
+		least = 3 // or the queue would end with a damaged member, or with a node that is given up
 	}
+	members := w.membersOf(q)
 	var without []*node
 	for _, n := range w.nodes {
-		if !q.hasMember(n) {
+		if !hasMember(members, n.id) {
 			without = append(without, n)
 		}
 	}
 	c := &change{begun: w.steps}
 	switch {
-	case len(without) > 0 && (len(q.members) < 3 || w.rng.IntN(2) == 0):
-		c.add, c.member = true, w.newMember(without[w.rng.IntN(len(without))].id)
-	case len(q.members) > least:
-		c.member = q.members[w.rng.IntN(len(q.members))]
+	case len(without) > 0 && (len(members) < 3 || w.rng.IntN(2) == 0):
+		c.add, c.node = true, without[w.rng.IntN(len(without))].id
+	case len(members) > least:
+		c.node = members[w.rng.IntN(len(members))].Node
 	default:
 		return
 	}
 	q.change = c
-	w.trace("queue %d: member %d on node %d: add %v", q.def.ID, c.member.ID, c.member.Node, c.add)
+	w.trace("queue %d: the member on node %d: add %v", q.def.ID, c.node, c.add)
 }
 
 func (w *World) newMember(node uint64) replica.Member {
@@ -200,8 +231,8 @@ func (w *World) newMember(node uint64) replica.Member {
 
 // mend has damaged members replaced, as each node does with its own.
 func (w *World) mend() {
-	n := w.node(w.o.Frail)
-	if n == nil || !n.up || n.paused > 0 || len(n.news) > 0 {
+	n := w.frail()
+	if n == nil || !n.serves() || len(n.order.later) > 0 {
 		return
 	}
 	damaged := n.reg.Damaged()
@@ -210,12 +241,13 @@ func (w *World) mend() {
 	}
 	w.harmed = len(damaged) > 0
 	for _, q := range w.queues {
-		switch i := slices.IndexFunc(q.members, func(m replica.Member) bool { return m.Node == n.id }); {
-		case q.change != nil && !(q.change.joined && q.change.member.Node == n.id && slices.Contains(damaged, q.def.ID)):
+		has := hasMember(w.membersOf(q), n.id)
+		switch c := q.change; {
+		case c != nil && !(c.add && c.node == n.id && has && slices.Contains(damaged, q.def.ID)):
 			w.harmed = true
-		case i >= 0 && slices.Contains(damaged, q.def.ID):
-			q.change = &change{begun: w.steps, member: q.members[i], repair: true}
-			w.trace("queue %d: the damaged member %d on node %d is replaced", q.def.ID, q.members[i].ID, n.id)
+		case has && slices.Contains(damaged, q.def.ID):
+			q.change = &change{begun: w.steps, node: n.id, repair: true}
+			w.trace("queue %d: the damaged member on node %d is replaced", q.def.ID, n.id)
 		}
 	}
 }
@@ -226,71 +258,87 @@ func (q *simQueue) goOn(w *World) {
 	if c == nil || c.asked || q.deleted {
 		return
 	}
-	kind := replica.Remove
-	switch {
-	case c.add && !c.joined:
-		kind = replica.AddLearner
-	case c.add:
-		kind = replica.Promote
-	}
 	first := w.rng.IntN(len(w.nodes)) // who has gone may believe that it leads
 	for i := range w.nodes {
 		n := w.nodes[(first+i)%len(w.nodes)]
-		h := n.handles[q]
-		if !n.up || n.paused > 0 || h == nil || h.Leader() != n.id || h.Group() == nil {
+		if !n.serves() {
 			continue
 		}
-		if kind == replica.Remove && c.member.Node == n.id { // somebody else does it
-			h.Group().TransferLeaderTo(0, func(err error) {
-				if err != nil {
-					w.trace("queue %d: handing over: %v", q.def.ID, err)
-				}
-			})
-			return
+		h := n.handle(q)
+		if h == nil || h.Leader() != n.id || h.Group() == nil {
+			continue
 		}
 		c.asked = true
 		n.asking = append(n.asking, c)
-		h.Group().ChangeMembers(replica.MemberChange{Kind: kind, Member: c.member}, func(err error) {
-			c.asked = false
-			if q.change == c {
-				q.changed(w, c, err)
+		g := h.Group()
+		g.AskRaftStatus(func(st replica.RaftStatus) {
+			if c.asked = false; q.change == c && st.Serving {
+				q.step(w, n, g, c, &st)
 			}
 		})
 		return
 	}
 }
 
-// changed hears what has become of a step of a change.
-func (q *simQueue) changed(w *World, c *change, err error) {
-	switch {
-	case errors.Is(err, replica.ErrLastVoter):
-		q.change = nil // the others have no vote yet
+// step does the next thing for a change at the node that leads.
+func (q *simQueue) step(w *World, n *node, g *replica.Group, c *change, st *replica.RaftStatus) {
+	v := n.view()
+	def := v.QueueByID(q.id())
+	if def == nil {
 		return
-	case errors.Is(err, replica.ErrIsVoter) && c.add:
-		c.joined = true
-	case err != nil:
-		return // asked again
 	}
+	if c.add && v.Node(c.node) == nil {
+		q.change = nil // it has left
+		return
+	}
+	var x *replica.MemberStatus
+	for i := range st.Members {
+		if st.Members[i].Node == c.node {
+			x = &st.Members[i]
+		}
+	}
+	order, come := replica.MemberChange{Kind: replica.AddLearner}, c.node
 	switch {
-	case c.add && !c.joined:
-		c.joined = true
-		q.members = append(slices.Clone(q.members), c.member)
+	case c.add && x == nil:
+		order.Member = w.newMember(c.node)
+	case c.add:
+		order.Kind = 0
+	case x != nil && x.ID == st.Self: // somebody else does it
+		g.TransferLeaderTo(0, func(err error) {
+			if err != nil {
+				w.trace("queue %d: handing over: %v", q.def.ID, err)
+			}
+		})
+		return
+	case x != nil:
+		order, come = replica.MemberChange{Kind: replica.Remove, Member: x.Member}, 0
+	default:
+		order.Kind, come = 0, 0
+	}
+	c.asked = true
+	if order.Kind != 0 {
+		g.ChangeMembers(order, func(err error) {
+			w.trace("queue %d: change %d of member %d on node %d: %v", q.def.ID, order.Kind, order.Member.ID, c.node, err)
+			if c.asked = false; errors.Is(err, replica.ErrLastVoter) && q.change == c {
+				q.change = nil // the others have no vote yet
+			}
+		})
+		return
+	}
+	if cmd := catgroup.Follow(v, q.id(), st, come); cmd != nil {
+		n.order.forward.Propose(cmd, true, func(any, error) { c.asked = false })
+		return
+	}
+	c.asked = false
+	switch {
+	case c.add && x.Learner: // it gets its vote when it has caught up
 	case c.add:
 		if q.change = nil; c.repair {
 			w.check.stats.Repaired++
 		}
-		return
 	default:
 		if q.change = nil; c.repair {
-			q.change = &change{begun: w.steps, add: true, repair: true, member: w.newMember(c.member.Node)}
+			q.change = &change{begun: w.steps, add: true, repair: true, node: c.node}
 		}
-		q.members = slices.DeleteFunc(slices.Clone(q.members), func(m replica.Member) bool { return m.ID == c.member.ID })
 	}
-	members := q.members
-	w.trace("queue %d: members %v", q.def.ID, members)
-	w.tellAll(func(n *node) {
-		if !q.deleted && n.handles[q] != nil {
-			n.reg.SetMembers(q.def.ID, members)
-		}
-	})
 }

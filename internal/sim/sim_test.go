@@ -87,6 +87,9 @@ func (s *Stats) add(o Stats) {
 	s.PutBack += o.PutBack
 	s.Hits += o.Hits
 	s.Repaired += o.Repaired
+	s.Commands += o.Commands
+	s.Restored += o.Restored
+	s.Buried += o.Buried
 	s.compared += o.compared
 	s.counted += o.counted
 	if s.Faults == nil {

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"holdfast/internal/catalog"
 	"holdfast/internal/clock"
 	"holdfast/internal/cluster"
 	"holdfast/internal/message"
+	"holdfast/internal/node/catgroup"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
@@ -47,9 +50,10 @@ type World struct {
 	clk   *clock.Manual
 	nodes []*node
 	links
+	orders     orders
 	queues     []*simQueue // that there are
 	all        []*simQueue // those that were, too
-	lastQueue  seglog.GroupID
+	byID       map[seglog.GroupID]*simQueue
 	lastMember uint64
 	states     map[at]uint64
 	scratch    []byte
@@ -62,7 +66,7 @@ type World struct {
 	harmed     bool // members of the frail node are damaged, or may be
 }
 
-// node is one node of the cluster; its id is its place, from 1 on.
+// node is one node of the cluster; its id is its place, from 1 on, until it has to come back as another one.
 type node struct {
 	w       *World
 	id      uint64
@@ -73,10 +77,12 @@ type node struct {
 	reg     *queuehost.Registry
 	health  *cluster.Detector
 	reader  *queuehost.Reader
-	handles map[*simQueue]*queuehost.Handle
+	order   order
+	founder bool
+	grave   grave
+	watched []uint64 // other nodes of the catalog
 	clients []*client
 	retired []*client
-	news    []func()  // of the catalog, not heard yet
 	room    []uint64  // nodes to which a lane has room again, not heard yet
 	small   int       // so many steps its disk has no room
 	copied  *vfs.Mem  // its disk as it was once
@@ -97,15 +103,13 @@ func (c *skewed) Now() time.Time { return c.Clock.Now().Add(c.by) }
 // New makes a cluster that is at rest.
 func New(o Options) *World {
 	w := &World{
-		o: o, rng: rand.New(rand.NewPCG(o.Seed, 99)), links: newLinks(), lastQueue: 9, states: map[at]uint64{}}
+		o: o, rng: rand.New(rand.NewPCG(o.Seed, 99)), links: newLinks(), byID: map[seglog.GroupID]*simQueue{}, states: map[at]uint64{}}
 	w.bound = o.Lanes
 	w.clk = clock.NewManual(time.Unix(1_700_000_000, 0))
 	w.check.init(w)
+	w.orders = newOrders(w)
 	for i := range o.Nodes {
-		w.nodes = append(w.nodes, &node{w: w, id: uint64(i + 1), clk: &skewed{Clock: w.clk}})
-	}
-	for i := range o.Queues + o.Classic {
-		w.declare(i, i >= o.Queues)
+		w.nodes = append(w.nodes, &node{w: w, id: uint64(i + 1), founder: true, clk: &skewed{Clock: w.clk}})
 	}
 	for _, n := range w.nodes {
 		n.start(vfs.NewMem(), nil)
@@ -140,6 +144,10 @@ func (n *node) start(fs *vfs.Mem, before ledger) {
 	if w.err != nil {
 		return
 	}
+	if slices.ContainsFunc(n.disk.Quarantined(), func(h seglog.Hit) bool { return h.Group == catgroup.Group }) {
+		n.lose("a part of it is damaged")
+		return
+	}
 	quiet := slog.New(complaints{n})
 	n.rep = replica.Open(replica.Options{
 		Log: n.disk, Reader: n.disk, Transport: n, NodeID: n.id, Shards: 2, Clock: n.clk, Logger: quiet,
@@ -149,27 +157,23 @@ func (n *node) start(fs *vfs.Mem, before ledger) {
 	n.reg = queuehost.New(queuehost.Options{
 		Log: log, Node: n.rep, Clock: n.clk, Logger: quiet, Link: farLink{n}, Incarnation: n.starts, Stepped: true,
 		TailCache: 16 << 10, PeerCredit: w.o.Window, NewReader: func() *queuehost.Reader { return queuehost.NewReader(log.NewReader()) },
-		Applied: n.applied, Deleted: func(id seglog.GroupID) bool { return w.isDeleted(id) },
+		Applied: n.applied, Member: func(node uint64) bool { return n.view().Node(node) != nil },
+		Deleted: func(id seglog.GroupID) bool {
+			return id <= seglog.GroupID(n.view().LastQueue()) && n.view().QueueByID(catalog.QueueID(id)) == nil
+		},
 	})
+	n.openCatalog(quiet)
 	n.reader = queuehost.NewReader(log.NewReader())
 	n.health = cluster.NewDetector()
 	if err := n.rep.Replay(n.reg.Host); err != nil {
 		w.failf("node %d: %v", n.id, err)
 		return
 	}
-	n.handles, n.news, n.asking, n.room = map[*simQueue]*queuehost.Handle{}, nil, nil, nil
-	for _, q := range w.queues {
-		n.open(q)
-	}
+	n.asking, n.room, n.watched = nil, nil, nil
+	n.begin()
 	n.rep.Prepare()
 	n.disk.Log.Start()
 	n.disk.ask = n.rep.NeedSnapshots
-	n.clean()
-	for _, q := range w.queues {
-		if q.home == 0 && w.err == nil {
-			n.reg.SetMembers(q.def.ID, q.members)
-		}
-	}
 	n.disk.ledger.verify(w, n, n.disk)
 	n.up, n.paused = true, 0
 	var others []uint64
@@ -184,15 +188,7 @@ func (n *node) start(fs *vfs.Mem, before ledger) {
 			w.linkUp(n, m)
 		}
 	}
-}
-
-func (w *World) isDeleted(id seglog.GroupID) bool {
-	for _, q := range w.all {
-		if q.def.ID == id {
-			return q.deleted
-		}
-	}
-	return false
+	n.enter()
 }
 
 // follow carries out what a node's detector says.
@@ -222,14 +218,22 @@ func (n *node) crash(power bool) {
 			w.linkDown(n, m)
 		}
 	}
+	for _, m := range w.nodes {
+		m.grave.deserted(n)
+	}
 	for _, c := range n.asking { // nobody answers any more
 		c.asked = false
 	}
 	w.check.crashed(n)
+	w.orders.lost(n)
 	n.clients, n.retired = nil, nil
 }
 
 func (n *node) restart() {
+	if n.grave.why != "" {
+		n.w.bury()
+		return
+	}
 	n.w.trace("node %d starts", n.id)
 	n.start(n.disk.fs, n.disk.ledger)
 }
@@ -248,6 +252,12 @@ func (n *node) work() (did bool) {
 // sync writes what waits for the disk. A node whose log has failed ends.
 func (n *node) sync() bool {
 	did := n.disk.sync()
+	if n.up && n.order.failed != nil {
+		why := n.order.failed.Error()
+		n.crash(false)
+		n.lose(why)
+		return true
+	}
 	if n.up && n.disk.dead {
 		n.w.trace("node %d: its disk has failed", n.id)
 		n.crash(n.w.rng.IntN(2) == 0)
@@ -301,6 +311,11 @@ func (w *World) tick() {
 		if every := int64(beatEvery / time.Millisecond); ms/every != (ms-50)/every {
 			n.rep.TickRaft()
 			n.beat(now)
+			n.order.forward.Tick()
+			if ms/(3*every) != (ms-50)/(3*every) {
+				n.duties()
+				n.tend()
+			}
 		}
 		n.reg.Tick()
 	}
@@ -314,6 +329,7 @@ func (n *node) beat(now int64) {
 		since, silent := w.silent[pair{m.id, n.id}]
 		if silent && time.Duration(now-since) >= cluster.SuspectAfter {
 			n.rep.PeerDown(m.id)
+			n.order.forward.Presence(m.id, false)
 			n.follow(n.health.Suspect(now, m.id))
 		}
 		if m == n || !w.o.Relayed || !m.up || m.paused > 0 {
@@ -332,10 +348,7 @@ func (n *node) beat(now int64) {
 // Run runs the seed to its end and says what was wrong, or nil.
 func (w *World) Run() error {
 	defer w.stop()
-	for range 30 { // the first elections
-		w.settle()
-		w.tick()
-	}
+	w.found()
 	faultEvery := w.o.Steps
 	if w.o.Faults > 0 {
 		faultEvery = max(w.o.Steps/(w.o.Faults+1), 1)
@@ -357,6 +370,23 @@ func (w *World) Run() error {
 	}
 	w.finish()
 	return w.err
+}
+
+// found has the nodes find together, and people declare the first queues.
+func (w *World) found() {
+	for range 40 {
+		w.settle()
+		w.tick()
+	}
+	for range w.o.Queues + w.o.Classic {
+		if n := w.anyNode(); n != nil {
+			w.manage()
+		}
+		w.rest(5)
+	}
+	if len(w.queues) != w.o.Queues+w.o.Classic {
+		w.failf("there are %d queues in the beginning", len(w.queues))
+	}
 }
 
 // step lets one thing happen somewhere.
@@ -381,10 +411,11 @@ func (w *World) step() {
 		}
 	}
 	switch k := w.rng.IntN(100); {
-	case k < 38:
+	case k < 37:
 		n.work()
-	case k < 40:
-		n.hear()
+	case k < 41:
+		for n.hear() {
+		}
 	case k < 60:
 		if !n.sync() && n.up && !n.rep.ReadStep() {
 			n.disk.keep()
@@ -392,7 +423,13 @@ func (w *World) step() {
 	case k < 97:
 		from := w.nodes[w.rng.IntN(len(w.nodes))]
 		r := route{from.id, n.id, w.rng.IntN(lanes)}
-		for range 1 + w.rng.IntN(4) {
+		for range lanes { // the next that something is on its way on
+			if w.deliver(r) {
+				break
+			}
+			r.lane = (r.lane + 1) % lanes
+		}
+		for range w.rng.IntN(4) {
 			w.deliver(r)
 		}
 	default:
@@ -417,12 +454,12 @@ func OptionsOf(seed uint64, steps int) Options {
 	}
 	switch seed / 64 % 4 { // links of the sizes that they have are never full here
 	case 1:
-		o.Lanes = [lanes]int{64 << 10, 64 << 10, 64 << 10, 64 << 10, 64 << 10}
+		o.Lanes = [lanes]int{64 << 10, 64 << 10, 64 << 10, 64 << 10, 64 << 10, 64 << 10, 64 << 10}
 	case 2:
-		o.Lanes = [lanes]int{8 << 10, 8 << 10, 8 << 10, 8 << 10, 2 << 10}
+		o.Lanes = [lanes]int{8 << 10, 8 << 10, 8 << 10, 8 << 10, 2 << 10, 2 << 10, 1 << 10}
 		o.Window = 4 << 10
 	case 3:
-		o.Lanes = [lanes]int{4 << 10, 1 << 10, 1 << 10, 1 << 10, 500}
+		o.Lanes = [lanes]int{4 << 10, 1 << 10, 1 << 10, 1 << 10, 500, 200, 30}
 		o.Big = true
 	}
 	o.Rest = seed/1024%4 > 0

@@ -10,6 +10,7 @@ import (
 
 	"holdfast/internal/broker"
 	"holdfast/internal/catalog"
+	"holdfast/internal/planted"
 	"holdfast/internal/replica"
 )
 
@@ -219,7 +220,7 @@ func (f *Forwarder) uncertain(which func(*proposal) bool) {
 		if p.seq == f.barrier {
 			delete(f.pending, p.seq) // another one follows
 			f.barrier = 0
-		} else if p.barrier {
+		} else if p.barrier || planted.Is(planted.CommandTwice) {
 			p.sent = 0 // it does no harm twice
 		} else {
 			p.doubt = true
@@ -332,7 +333,7 @@ func (p *proposal) answer() {
 
 // everywhere reports whether all nodes that are there have applied a command. The mutex is held.
 func (f *Forwarder) everywhere(p *proposal) bool {
-	if p.barrier {
+	if p.barrier || planted.Is(planted.AnsweredHere) {
 		return true
 	}
 	for node, waited := range f.there {
@@ -409,6 +410,9 @@ func (f *Forwarder) Applied(origin, session, seq uint64, r *catalog.Result) {
 
 // Restored takes note that the state came whole: what was given to a leader may be in it, and is not seen applied then.
 func (f *Forwarder) Restored() {
+	if planted.Is(planted.StateUnheard) {
+		return
+	}
 	f.mu.Lock()
 	f.uncertain(func(*proposal) bool { return true })
 	for _, p := range f.pending {

@@ -5,6 +5,7 @@ import (
 
 	"holdfast/internal/catalog"
 	"holdfast/internal/invariant"
+	"holdfast/internal/planted"
 )
 
 // envelopeVersion starts a command in its envelope.
@@ -22,6 +23,7 @@ func envelope(origin, session, seq uint64, cmd []byte) []byte {
 // Machine is the catalog's machine as the group of a cluster sees it: its commands come in envelopes.
 type Machine struct {
 	*catalog.Machine
+	Self     uint64                                               // this node
 	Applied  func(origin, session, seq uint64, r *catalog.Result) // on the worker; r is nil for a barrier
 	Restored func()                                               // on the worker: the state came whole
 	Most     uint16                                               // the highest level of the formats that can be read here
@@ -57,7 +59,11 @@ func (c *Machine) Apply(index uint64, now int64, b []byte) any {
 		head[i], b = v, b[n:]
 	}
 	var r *catalog.Result
-	if len(b) > 0 {
+	switch {
+	case len(b) == 0:
+	case planted.Is(planted.CommandSkipped) && head[0] != c.Self && head[2]%4 == 0:
+		r = new(catalog.Result)
+	default:
 		r = c.Machine.Apply(index, now, b).(*catalog.Result)
 	}
 	c.Applied(head[0], head[1], head[2], r)
