@@ -52,7 +52,6 @@ const (
 	ConsumersNotAgain // a consumer is not attached again when the session is resumed
 	WindowLeaks       // publishes of a try that is over are not given back
 	ChunksKept        // chunks of a publish whose time is over stay with the leader, and begin the next one's body
-	SealKept          // a deletion that is given up leaves its queue sealed
 
 	// node/catgroup
 	CommandSkipped // a node leaves out a command of another one now and then
@@ -106,7 +105,6 @@ var names = [...]string{
 	ConsumersNotAgain:  "consumers not again",
 	WindowLeaks:        "window leaks",
 	ChunksKept:         "chunks kept",
-	SealKept:           "seal kept",
 	CommandSkipped:     "command skipped",
 	CommandTwice:       "command twice",
 	StateUnheard:       "state unheard",

@@ -520,9 +520,6 @@ func (q *entry) expire(now int64) {
 			q.order++
 			q.ask(&op{kind: opDetach, consumer: o.consumer, call: &call{}}, forever)
 		case opSeal: // it may be sealed, and nobody would take that back
-			if planted.Is(planted.SealKept) {
-				break
-			}
 			q.order++
 			q.ask(&op{kind: opUnseal}, forever)
 		}

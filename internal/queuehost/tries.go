@@ -49,11 +49,15 @@ func (s *session) owner() *session {
 func (s *session) lost(leader uint64) {
 	s.mu.Lock()
 	held := len(s.held) > 0
+	sealed := false
 	if !s.over {
-		s.endLocked()
+		_, sealed, _ = s.endLocked()
 		s.part(leader)
 	}
 	s.mu.Unlock()
+	if sealed && leader == s.guest.reg.self() { // else nothing is sealed here any more
+		s.handle.Unseal()
+	}
 	if held {
 		s.flow.gave()
 	}

@@ -40,13 +40,14 @@ var noticed = []struct {
 	{planted.FollowerSkips, 1, 300},
 	{planted.OrderLost, 1, 300},
 	{planted.ConsumersNotAgain, 2, 300},
-	{planted.WindowLeaks, 76, 1000},
+	{planted.WindowLeaks, 163, 1000},
 	{planted.BarrierAtOnce, 21, 300},
 	{planted.CommandSkipped, 1, 300},
 	{planted.CommandTwice, 12, 300},
+	{planted.StateUnheard, 39, 1500},
 	{planted.AnsweredHere, 1, 300},
 	{planted.SyncForgets, 9, 1000},
-	{planted.ChunksKept, 193, 2500},
+	{planted.ChunksKept, 201, 2500},
 }
 
 // A simulation that notices nothing proves nothing. Without the mistake the same seed has nothing to complain about.
