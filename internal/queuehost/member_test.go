@@ -161,6 +161,37 @@ func TestSealOfAQuorumQueue(t *testing.T) {
 	}
 }
 
+// A node that has sealed a queue and is taken for dead does not leave it sealed.
+func TestSealOfANodeThatIsGone(t *testing.T) {
+	x, h := newTrioThatServes(t)
+	defer x.close(t)
+	s := newSession(h.reg.guest(2), farHead{queue: 7, try: 1})
+	s.handle = &h.handle
+	sealed := make(chan struct{})
+	h.handle.Seal(false, false, func(_ uint64, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		s.mu.Lock()
+		s.sealed = true
+		s.mu.Unlock()
+		close(sealed)
+	})
+	<-sealed
+	h.group.Do(func() { s.lost(h.reg.self()) }) // as its sessions end where the queue is led
+	told := make(outcomeOf)
+	publish(h.reg.Get(7), told, true, "a")
+	if o := <-told; o != Accepted {
+		t.Errorf("a publish to a queue that is sealed no more: %v", o)
+	}
+}
+
+// outcomeOf is the ticket of one publish.
+type outcomeOf chan Outcome
+
+// Settled implements Ticket.
+func (c outcomeOf) Settled(_, _ uint64, o Outcome) { c <- o }
+
 func applied(h *host) uint64 {
 	at := make(chan uint64)
 	h.group.Do(func() { at <- h.m.Applied() })
