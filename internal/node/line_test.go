@@ -111,7 +111,8 @@ func TestTwoForcedNodesComeApart(t *testing.T) {
 		t.Error("the catalogs were mixed")
 	}
 	declare(t, tr.nodes[2], "third")
-	if !tr.has(0, "third") || tr.has(1, "third") {
+	eventually(t, "n3 is of n1's cluster", func() bool { return tr.has(0, "third") })
+	if tr.has(1, "third") {
 		t.Error("n3 is not of n1's cluster alone")
 	}
 }
@@ -147,9 +148,7 @@ func TestWhoWasAwayDuringAForceFollows(t *testing.T) {
 		t.Errorf("n3 follows %v", line)
 	}
 	declare(t, tr.nodes[1], "after")
-	if !tr.has(0, "after") || !tr.has(2, "after") {
-		t.Error("the three are no cluster")
-	}
+	eventually(t, "the three are a cluster", func() bool { return tr.has(0, "after") && tr.has(2, "after") })
 }
 
 func voters(n *Node) (count int) {
