@@ -133,6 +133,9 @@ func (w *World) manage() {
 		w.declare(n, classic < w.o.Classic)
 		return
 	}
+	if len(w.queues) == 0 { // those that are wanted are perhaps
+		return
+	}
 	q := w.queues[w.rng.IntN(len(w.queues))]
 	def := n.view().QueueByID(q.id())
 	h := n.handle(q)
