@@ -48,6 +48,8 @@ type identity struct {
 	// where that could not be settled yet.
 	Line    cluster.Line   `json:"line,omitempty"`
 	Forcing *cluster.Force `json:"forcing,omitempty"`
+	// Refused are the forces of lines that the node does not take over any more (lineage.meet).
+	Refused cluster.Line `json:"refused,omitempty"`
 }
 
 // number is what catalog and other nodes know the node by; never 0.

@@ -65,13 +65,14 @@ func (l *lineage) write(change func(id *identity)) error {
 	change(&n.identity)
 	err := n.identity.save(n.fs, n.settings.DataDir)
 	if err != nil {
-		n.identity.Line, n.identity.Forcing = before.Line, before.Forcing
+		n.identity.Line, n.identity.Forcing, n.identity.Refused = before.Line, before.Forcing, before.Refused
 	}
 	return err
 }
 
 // meet decides whether there may be a link, for peer.Options: the two nodes have to follow the same line, or one that descends from
-// the other, which this node then takes over. It does not while its own line lives: others agreed on that one, and go on to.
+// the other, which this node then takes over. It does not while its own line lives: others agreed on that one, and go on to. What it has
+// refused for that it refuses from then on, whether or not there is a leader at the moment: people have been told to choose.
 func (l *lineage) meet(its peer.Hello) error {
 	theirs, err := cluster.ParseLine(its.Line)
 	if err != nil {
@@ -87,8 +88,8 @@ func (l *lineage) meet(its peer.Hello) error {
 		return nil
 	case !theirs.From(ours):
 		return fmt.Errorf("%w: it follows line %v of the catalog, this node line %v", peer.ErrLine, theirs, ours)
-	case l.m.isLed():
-		return fmt.Errorf("%w: it went on alone with line %v of the catalog, and line %v, which this node follows, has a leader", peer.ErrLine, theirs, ours)
+	case l.hasRefused(theirs) || l.m.isLed():
+		return cmp.Or(l.refuse(theirs), fmt.Errorf("%w: it went on alone with line %v of the catalog, and line %v, which this node follows, went on, too", peer.ErrLine, theirs, ours))
 	}
 	if err := l.write(func(id *identity) { id.Line = theirs }); err != nil {
 		l.m.n.log.Error("the line of the catalog could not be written down", "error", err)
@@ -98,6 +99,32 @@ func (l *lineage) meet(its peer.Hello) error {
 	l.m.n.log.Warn("another node went on with the catalog alone by force_boot while this one was away: this one takes over its catalog. "+
 		"What others had agreed on and that node had not heard of is lost", "node", its.Name, "line", theirs.String(), "before", ours.String())
 	l.regreet()
+	return nil
+}
+
+// hasRefused reports whether this node has refused a line, or one that it descends from. The turn is held.
+func (l *lineage) hasRefused(theirs cluster.Line) bool {
+	return slices.ContainsFunc(theirs, func(f cluster.Force) bool { return slices.Contains(l.m.n.identity.Refused, f) })
+}
+
+// refuse writes down that this node refuses a line that descends from its own. The turn is held.
+func (l *lineage) refuse(theirs cluster.Line) error {
+	if l.hasRefused(theirs) {
+		return nil
+	}
+	ours := l.now()
+	err := l.write(func(id *identity) {
+		id.Refused = slices.Clone(id.Refused)
+		for _, f := range theirs {
+			if !slices.Contains(ours, f) {
+				id.Refused = id.Refused.Forced(f)
+			}
+		}
+	})
+	if err != nil {
+		l.m.n.log.Error("the line of the catalog that is refused could not be written down", "error", err)
+		return fmt.Errorf("%w: %w", peer.ErrBusy, err)
+	}
 	return nil
 }
 
@@ -177,9 +204,9 @@ func (l *lineage) refused(its peer.Hello) {
 	why := "its catalog has come apart from this node's"
 	switch {
 	case ours.From(theirs):
-		why = "it does not take over the catalog with which this side went on by force_boot, since its own has a leader"
+		why = "it does not take over the catalog with which this side went on by force_boot, since its own went on, too"
 	case theirs.From(ours):
-		why = "it went on with the catalog alone by force_boot, and the one here has a leader"
+		why = "it went on with the catalog alone by force_boot, and the one here went on, too"
 	}
 	id, now := uint64(its.Node), l.m.n.clock.Mono()
 	l.mu.Lock()

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"holdfast/internal/cluster"
+	"holdfast/internal/peer"
 )
 
 // journal is a log that can be read.
@@ -160,7 +162,8 @@ func voters(n *Node) (count int) {
 	return count
 }
 
-// A node was forced although a majority of the others was there, only not to be seen: they go on, and do not take over its catalog.
+// A node was forced although a majority of the others was there, only not to be seen: they go on, and do not take over its catalog, not
+// even when they have no leader later, or start again. R311
 func TestAMajorityDoesNotFollowAForcedNode(t *testing.T) {
 	t.Parallel()
 	tr := newTrio(t)
@@ -168,18 +171,33 @@ func TestAMajorityDoesNotFollowAForcedNode(t *testing.T) {
 	tr.stopAll(t)
 	tr.alone(t, 0)
 	declare(t, tr.nodes[0], "forced")
+	line := tr.nodes[0].mesh.lineage.now()
 	tr.stop(t, 0)
 	tr.start(t, 1, 2)
 	declare(t, tr.nodes[1], "majority")
-	tr.start(t, 0)
-	said := func(i, of int, what string) bool {
-		return strings.Contains(tr.nodes[i].cluster().Nodes[of].Reason, what)
-	}
 	for _, i := range []int{1, 2} {
-		eventually(t, "the majority says so", func() bool { return said(i, 0, "the one here has a leader") })
-		eventually(t, "so does the one that was forced", func() bool { return said(0, i, "since its own has a leader") })
+		m := tr.nodes[i].mesh
+		eventually(t, "the majority has a leader", m.isLed)
+		if err := m.lineage.meet(peer.Hello{Name: "n1", Line: line.Bytes()}); !errors.Is(err, peer.ErrLine) {
+			t.Fatal(err)
+		}
 	}
-	if tr.has(1, "forced") || tr.has(2, "forced") || tr.has(0, "majority") {
+	apart := func(i int) {
+		said := func(i, of int, what string) bool {
+			return strings.Contains(tr.nodes[i].cluster().Nodes[of].Reason, what)
+		}
+		eventually(t, "the majority says so", func() bool { return said(i, 0, "the one here went on, too") })
+		eventually(t, "so does the one that was forced", func() bool { return said(0, i, "since its own went on, too") })
+	}
+	tr.stop(t, 2)
+	eventually(t, "who is left has no leader", func() bool { return !tr.nodes[1].mesh.isLed() })
+	tr.start(t, 0)
+	apart(1)
+	tr.stop(t, 1)
+	tr.start(t, 1, 2)
+	apart(1)
+	apart(2)
+	if tr.has(1, "forced") || tr.has(2, "forced") || tr.has(0, "majority") || !tr.has(1, "majority") {
 		t.Error("the catalogs were mixed")
 	}
 	declare(t, tr.nodes[2], "more")
