@@ -346,7 +346,7 @@ func (q *entry) take(now int64) {
 	b := f.handle.in.take() // before the urgent line is looked at: see far.Pack
 	if u := f.handle.in.takeUrgent(); u != nil {
 		for i := range u.ops {
-			q.takeUrgent(&u.ops[i], now)
+			q.takeUrgent(&u.ops[i])
 		}
 		u.recycle()
 	}
@@ -372,7 +372,7 @@ func (q *entry) take(now int64) {
 }
 
 // takeUrgent takes a settlement or credit.
-func (q *entry) takeUrgent(o *op, now int64) {
+func (q *entry) takeUrgent(o *op) {
 	s := &q.f.session
 	c := s.consumers[o.consumer]
 	switch {
@@ -387,7 +387,7 @@ func (q *entry) takeUrgent(o *op, now int64) {
 		in.first, in.last = max(o.first, c.base+1)-c.base, o.last-c.base
 		q.settles.push(settling{op: in})
 	default:
-		q.grant(c, o, now)
+		q.grant(c, o)
 	}
 }
 
@@ -402,7 +402,7 @@ func cancels(args wire.Table) bool {
 }
 
 // grant notes credit of a consumer, and has it sent, unless it goes with the attach.
-func (q *entry) grant(c *farConsumer, o *op, now int64) {
+func (q *entry) grant(c *farConsumer, o *op) {
 	if o.n == Unlimited {
 		c.unlimited = true
 	} else {
@@ -414,9 +414,9 @@ func (q *entry) grant(c *farConsumer, o *op, now int64) {
 	switch {
 	case c.live:
 		q.credits = append(q.credits, *o)
-	case c.sent: // behind the attach, on the same path
+	case c.sent: // behind the attach, on the same path; it has no answer that could be late
 		q.order++
-		q.ask(o, now)
+		q.ask(o, forever)
 	}
 }
 
@@ -465,7 +465,7 @@ func (q *entry) takeAsk(o *op, now int64) {
 		c.leaving = c.leaving || o.kind == opDetach
 	case opCredit:
 		if c != nil {
-			q.grant(c, o, now)
+			q.grant(c, o)
 		}
 		return
 	case opPurge, opSeal, opUnseal, opExplain, opConsumers, opCount, opBarrier:

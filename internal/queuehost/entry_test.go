@@ -297,3 +297,40 @@ func TestACancelledConsumerIsNotAttachedAgain(t *testing.T) {
 		want(t, "what it hears", fmt.Sprint(c.events, c.cancelled), "[] <nil>")
 	}
 }
+
+// Credit that waits for room behind an attach of again is sent however long that takes.
+func TestCreditWaitsForRoom(t *testing.T) {
+	x := newLoneEntry(t)
+	id := x.h.Attach(unlimited(1), &sink{}, func(queue.ConsumerID, error) {})
+	x.step()
+	m := x.asked()
+	x.answer(m, farResumed, 1, 0)
+	head := m.head
+	head.kind = farEvent
+	x.reg.Receive(m.node, (&event{kind: eventAttached, consumer: id, req: 1}).append(head.append(nil), nil, 0))
+	x.step()
+	x.reg.LinkDown(m.node, io.EOF)
+	x.step()
+	x.reg.LinkUp(m.node, 1)
+	x.step()
+	x.room = 1
+	m = x.asked()
+	x.answer(m, farResumed, 1, 0)
+	want(t, "room", x.room, 0)
+	x.h.Credit(id, 1, true)
+	x.step()
+	for range 20 {
+		x.pass(time.Second)
+	}
+	x.sent, x.room = nil, 100
+	x.reg.Writable(m.node)
+	x.step()
+	for _, s := range x.sent {
+		if a := s.body; s.head.kind == farAsk {
+			if a.Uint(); askKind(a.Byte()) == askCredit {
+				return
+			}
+		}
+	}
+	t.Error("the credit was not sent")
+}
