@@ -18,7 +18,7 @@ func (w *World) finish() {
 	if w.allWell(); w.err != nil {
 		return
 	}
-	w.rest(400)
+	w.rest(700) // who is not of the cluster any more is noticed after 30 s at the latest
 	w.changesEnd()
 	for _, n := range w.nodes {
 		if !n.serves() && w.err == nil {
@@ -146,10 +146,11 @@ func (w *World) heldByNobody() {
 		var h *queuehost.Handle
 		for _, n := range w.nodes {
 			for _, c := range n.clients {
-				for _, s := range []*consumer{c.sub, c.getter} {
-					if c.q == q && s != nil && !s.over {
-						has, most = has+uint64(s.holds()), most+uint64(len(s.held))
-					}
+				if s := c.sub; c.q == q && s != nil && !s.over {
+					has, most = has+uint64(s.holds()), most+uint64(len(s.held))
+				}
+				if s := c.getter; c.q == q && s != nil && !s.over { // it is not told that its node was taken for dead
+					most += uint64(len(s.held))
 				}
 			}
 			if x := n.handle(q); x != nil && (q.home == n.id || q.home == 0 && x.Leader() == n.id && x.Group() != nil) {
