@@ -167,7 +167,7 @@ func (w *World) heldByNobody() {
 				w.failf("queue %d: %d messages are held, and its consumers have %d to %d", q.def.ID, x.Unacked, has, most)
 			}
 		})
-		w.settle()
+		w.rest(20) // its own node may have to ask again
 	}
 }
 
