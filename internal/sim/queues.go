@@ -294,18 +294,13 @@ func (q *simQueue) step(w *World, n *node, g *replica.Group, c *change, st *repl
 		q.change = nil // it has left
 		return
 	}
-	var x *replica.MemberStatus
-	for i := range st.Members {
-		if st.Members[i].Node == c.node {
-			x = &st.Members[i]
-		}
-	}
-	order, come := replica.MemberChange{Kind: replica.AddLearner}, c.node
+	x := catgroup.MemberOn(def, st, c.node)
+	order, come := replica.MemberChange{Kind: replica.AddLearner}, uint64(0)
 	switch {
 	case c.add && x == nil:
 		order.Member = w.newMember(c.node)
 	case c.add:
-		order.Kind = 0
+		order.Kind, come = 0, x.ID
 	case x != nil && x.ID == st.Self: // somebody else does it
 		g.TransferLeaderTo(0, func(err error) {
 			if err != nil {
@@ -314,9 +309,9 @@ func (q *simQueue) step(w *World, n *node, g *replica.Group, c *change, st *repl
 		})
 		return
 	case x != nil:
-		order, come = replica.MemberChange{Kind: replica.Remove, Member: x.Member}, 0
+		order = replica.MemberChange{Kind: replica.Remove, Member: x.Member}
 	default:
-		order.Kind, come = 0, 0
+		order.Kind = 0
 	}
 	c.asked = true
 	if order.Kind != 0 {

@@ -81,7 +81,7 @@ func NextOf(v *catalog.View, q *catalog.Queue, st *replica.RaftStatus) (c *repli
 
 // Follow returns the command that tells the catalog of the members of a group, nil if it knows. They keep their order there;
 // new ones come last. A member on a node that is not in the cluster any more is none to the catalog, nor is a learner that it
-// does not have, but for the one on node come.
+// does not have, but for come.
 func Follow(v *catalog.View, id catalog.QueueID, st *replica.RaftStatus, come uint64) []byte {
 	q := v.QueueByID(id)
 	if q == nil {
@@ -95,7 +95,7 @@ func Follow(v *catalog.View, id catalog.QueueID, st *replica.RaftStatus, come ui
 	}
 	for i := range st.Members {
 		x := &st.Members[i]
-		if v.Node(x.Node) != nil && !Entered(q, x) && (!x.Learner || x.Node == come) {
+		if v.Node(x.Node) != nil && !Entered(q, x) && (!x.Learner || x.ID == come) {
 			added = append(added, catalog.Member{ID: x.ID, Node: x.Node})
 		}
 	}
@@ -104,6 +104,17 @@ func Follow(v *catalog.View, id catalog.QueueID, st *replica.RaftStatus, come ui
 		return nil
 	}
 	return catalog.SetMembers(q.ID, list)
+}
+
+// MemberOn returns the member of a queue (nil: the catalog does not have it) on a node. There are several where an order was repeated and
+// came about more than once: the one that the catalog has counts.
+func MemberOn(q *catalog.Queue, st *replica.RaftStatus, node uint64) (found *replica.MemberStatus) {
+	for i := range st.Members {
+		if x := &st.Members[i]; x.Node == node && (found == nil || q != nil && Entered(q, x)) {
+			found = x
+		}
+	}
+	return found
 }
 
 // Entered reports whether the catalog has a member.

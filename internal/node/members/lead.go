@@ -87,14 +87,9 @@ func nodeOf(st *replica.RaftStatus, member uint64) uint64 {
 	return 0
 }
 
-// memberOn returns the member on a node.
-func memberOn(st *replica.RaftStatus, node uint64) *replica.MemberStatus {
-	for i := range st.Members {
-		if st.Members[i].Node == node {
-			return &st.Members[i]
-		}
-	}
-	return nil
+// memberOn returns the member on a node (catgroup.MemberOn).
+func (m *Manager) memberOn(id seglog.GroupID, st *replica.RaftStatus, node uint64) *replica.MemberStatus {
+	return catgroup.MemberOn(m.o.View().QueueByID(catalog.QueueID(id)), st, node)
 }
 
 // leading returns the member here and its status, if it leads.
@@ -240,17 +235,18 @@ func (m *Manager) addHere(ctx context.Context, id seglog.GroupID, node uint64) e
 	if err != nil {
 		return err
 	}
-	if memberOn(&st, node) == nil {
+	x := m.memberOn(id, &st, node)
+	if x == nil {
 		if m.o.View().Node(node) == nil {
 			return &failure{problem: refused, text: fmt.Sprintf("node %s is not in the cluster", m.o.Name(node))}
 		}
-		x := replica.Member{ID: newMember(), Node: node}
-		if err := m.change(ctx, g, replica.MemberChange{Kind: replica.AddLearner, Member: x}); err != nil {
+		x = &replica.MemberStatus{Member: replica.Member{ID: newMember(), Node: node}}
+		if err := m.change(ctx, g, replica.MemberChange{Kind: replica.AddLearner, Member: x.Member}); err != nil {
 			return err
 		}
 		m.o.Logger.Info("a quorum queue gets a member", "queue", uint64(id), "node", m.o.Name(node))
 	}
-	return m.record(ctx, id, g, node)
+	return m.record(ctx, id, g, x.ID)
 }
 
 // removeHere removes a member from a group that is led here.
@@ -259,7 +255,7 @@ func (m *Manager) removeHere(ctx context.Context, id seglog.GroupID, node uint64
 	if err != nil {
 		return err
 	}
-	x := memberOn(&st, node)
+	x := m.memberOn(id, &st, node)
 	if x != nil {
 		if err := m.mayRemove(&st, x); err != nil {
 			return err
@@ -324,7 +320,7 @@ func (m *Manager) transferHere(ctx context.Context, id seglog.GroupID, node uint
 	if err != nil {
 		return err
 	}
-	x := memberOn(&st, node)
+	x := m.memberOn(id, &st, node)
 	switch {
 	case x == nil:
 		return &failure{problem: refused, text: fmt.Sprintf("no member is on node %s", m.o.Name(node))}
@@ -364,7 +360,7 @@ func (m *Manager) awaitLeader(ctx context.Context, g Group, member uint64) bool 
 
 const lookAgain = 5 * time.Millisecond
 
-// record has the catalog follow what the group here has agreed on. come is the node of a learner that has come, or 0.
+// record has the catalog follow what the group here has agreed on. come is a learner that has come, or 0.
 func (m *Manager) record(ctx context.Context, id seglog.GroupID, g Group, come uint64) error {
 	st, err := ask(ctx, g)
 	if err != nil {

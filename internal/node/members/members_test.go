@@ -1,9 +1,11 @@
 package members
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -228,6 +230,35 @@ func TestAMemberInDoubtIsOrderedAgain(t *testing.T) {
 	clk.Advance(inDoubt)
 	m.round()
 	g.want("123", "123")
+}
+
+// An order that came about twice leaves one member on its node, the one that the catalog has. R145
+func TestAMemberCameTwice(t *testing.T) {
+	for _, id := range []uint64{66, 88} {
+		c := newTown(t, 3)
+		clk := clock.NewManual(time.Unix(1_700_000_000, 0))
+		m := c.nodes[1]
+		m.o.Clock = clk
+		g := c.queue("q", 1, 2)
+		g.members = append(g.members, replica.Member{ID: 77, Node: 3, Learner: true})
+		good(t, m.Add(soon(t), "/", "q", "n3"))
+		g.want("123l", "123")
+		g.members = append(g.members, replica.Member{ID: id, Node: 3, Learner: true})
+		slices.SortFunc(g.members, func(a, b replica.Member) int { return cmp.Compare(a.ID, b.ID) })
+		good(t, m.addHere(soon(t), g.id, 3))
+		g.want("123l3l", "123")
+		m.Look(g.id)
+		m.round() // the one that is known gets its vote
+		m.round()
+		clk.Advance(inDoubt)
+		m.round()
+		g.want("123", "123")
+		if last := g.members[2].ID; last != 77 {
+			t.Errorf("member %d is left", last)
+		}
+		good(t, m.Delete(soon(t), "/", "q", "n3"))
+		g.want("12", "12")
+	}
 }
 
 // While a member is taken back, an order for one waits, and the other way round. R145
