@@ -22,7 +22,9 @@ const atOnce = 8
 func (x *raftGroup) turn(s *Shard, r *round) {
 	g := x.g
 	if g.dropped || g.failed != nil {
-		x.wakeOthers(s)
+		if !g.dropped {
+			x.wakeOthers(s)
+		}
 		x.end()
 		x.discardInbox()
 		if g.drop {
