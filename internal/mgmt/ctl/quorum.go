@@ -356,7 +356,7 @@ func forceDelete() *command {
 
 func drain() *command {
 	return &command{
-		use: "drain", short: "Puts the node into maintenance mode: others take over what it leads, and it gets no new queues",
+		use: "drain", short: "Puts the node into maintenance mode: others take over what it leads, and it gets no new queues where others can have them",
 		run: func(r *run, _ []string) error {
 			if _, err := r.announce("Will put node %s into maintenance mode. It will lead no quorum queues, and get no new ones.", nil); err != nil {
 				return err
