@@ -57,10 +57,10 @@ func (w *World) bury() {
 		if n.grave.by != by {
 			return
 		}
-		n.grave.by = nil
 		r, _ := result.(*catalog.Result)
 		if is := by.view().Node(n.id) != nil; is != n.grave.taken || r == nil {
-			return // once more
+			n.grave.by = nil // once more
+			return
 		}
 		by.order.broker.Changed(r, false)
 		by.soon(n.goOver)
@@ -70,6 +70,7 @@ func (w *World) bury() {
 // goOver goes on when a node has been taken out, or in.
 func (n *node) goOver() {
 	w := n.w
+	n.grave.by = nil
 	switch {
 	case n.grave.why == "":
 	case !n.grave.taken:
