@@ -69,21 +69,27 @@ func TestRaftRestEndsWithTheLeader(t *testing.T) {
 	want(t, "leader", c.leader(), next)
 }
 
-// A leader at rest whose log is found damaged wakes the others, who see only that its node is there.
+// A leader at rest whose log is found damaged wakes the others, who see only that its node is there. So does one that was just
+// woken, and had no time to tell them.
 func TestRaftRestEndsWithDamageOfTheLeader(t *testing.T) {
-	c := newCluster(t, 75, 3, 3, Options{Rest: true})
-	c.settleFor(2 * restTicks)
-	l := c.leader()
-	want(t, "resting", c.resting(), 3)
-	l.h.g.Fail(errors.New("damaged"))
-	c.settleFor(3 * restTicks)
-	next := c.leader()
-	if next == nil || next == l {
-		t.Fatal("nobody leads")
+	for _, woken := range []bool{false, true} {
+		c := newCluster(t, 75, 3, 3, Options{Rest: true})
+		c.settleFor(2 * restTicks)
+		l := c.leader()
+		want(t, "resting", c.resting(), 3)
+		if woken {
+			l.h.g.raft.stir()
+		}
+		l.h.g.Fail(errors.New("damaged"))
+		c.settleFor(3 * restTicks)
+		next := c.leader()
+		if next == nil || next == l {
+			t.Fatalf("nobody leads; the leader was woken before: %v", woken)
+		}
+		c.propose(next)
+		c.settle()
+		want(t, "confirmed", len(c.judge.done), 1)
 	}
-	c.propose(next)
-	c.settle()
-	want(t, "confirmed", len(c.judge.done), 1)
 }
 
 // Two of three are gone: who is left does not rest, and does not lead for ever.

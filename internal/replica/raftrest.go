@@ -118,9 +118,9 @@ func (x *raftGroup) sayRest(s *Shard) {
 }
 
 // wakeOthers has the members wake whose leader this is, and who are to look for another one: it has come to its end, while its node is
-// still there.
+// still there. They may rest though it has just woken.
 func (x *raftGroup) wakeOthers(s *Shard) {
-	if x.ended || x.state != raft.StateLeader || !x.asleep {
+	if x.ended || x.state != raft.StateLeader {
 		return
 	}
 	for _, m := range x.list() {
