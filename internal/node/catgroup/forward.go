@@ -65,6 +65,7 @@ type proposal struct {
 	since   int64
 	until   int64
 	sent    uint64 // node it was given to; 0: it waits for a leader
+	giving  bool   // it is on its way out of route: it may still be given to a leader
 	doubt   bool   // what became of it is not known
 	whole   bool   // it may be in a state that came whole
 	barrier bool
@@ -131,8 +132,21 @@ func (f *Forwarder) route(p *proposal) {
 		f.mu.Unlock()
 		return
 	}
-	p.sent = to
+	p.sent, p.giving = to, true
 	f.mu.Unlock()
+	f.give(p, to)
+	f.mu.Lock()
+	p.giving = false
+	doubt := p.doubt
+	f.mu.Unlock()
+	if doubt { // since it was given
+		f.again()
+	}
+}
+
+// give gives a command to a node. It may come late: the leader may be another one by then, and what becomes of the command
+// cannot be asked before it was given.
+func (f *Forwarder) give(p *proposal, to uint64) {
 	if to == f.o.Self {
 		f.o.Propose(p.cmd, func(_ any, err error) {
 			if err != nil {
@@ -254,7 +268,7 @@ func (f *Forwarder) again() {
 		switch p := f.pending[seq]; {
 		case p.applied:
 		case p.doubt:
-			doubt = true
+			doubt = doubt || !p.giving
 		case p.sent == 0:
 			list = append(list, p)
 		}
@@ -383,7 +397,7 @@ func (f *Forwarder) Applied(origin, session, seq uint64, r *catalog.Result) {
 		f.barrier = 0
 		for _, n := range slices.Sorted(maps.Keys(f.pending)) {
 			switch q := f.pending[n]; {
-			case !q.doubt || n > seq:
+			case !q.doubt || n > seq || q.giving:
 			case q.whole:
 				q.result = broker.ErrOverdue
 				unknown = append(unknown, q)

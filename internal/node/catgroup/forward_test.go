@@ -20,6 +20,7 @@ type parliament struct {
 	held   bool           // what the leader gets is not committed
 	lost   [][]byte       // what it got then
 	told   []uint64       // nodes that were told that they are late
+	before func()         // once, before the next message is sent
 }
 
 func newParliament(t *testing.T) *parliament {
@@ -38,6 +39,10 @@ func newParliament(t *testing.T) *parliament {
 				}
 			},
 			Send: func(to uint64, _ bool, add func([]byte) []byte) bool {
+				if do := p.before; do != nil {
+					p.before = nil
+					do()
+				}
 				p.nodes[to].Receive(id, add(nil))
 				return true
 			},
@@ -219,5 +224,25 @@ func TestForwardedCommandSurvivesItsLeader(t *testing.T) {
 		if answered != 1 || p.commands() != 1 {
 			t.Errorf("committed %v: answered %d times, %d commands in the log", committed, answered, p.commands())
 		}
+	}
+}
+
+// Who gives a command to a leader may be slow: meanwhile another one leads, and has none of it. It must not be given to that one
+// as well.
+func TestForwardedCommandIsOnItsWay(t *testing.T) {
+	p := newParliament(t)
+	p.before = func() {
+		p.leader = 3
+		p.nodes[2].Lead(3)
+		p.apply(2)
+		p.nodes[2].Tick()
+		p.leader = 1
+	}
+	p.nodes[2].Propose([]byte("x"), true, func(any, error) {})
+	p.nodes[2].Lead(1)
+	p.apply(2)
+	p.nodes[2].Tick()
+	if n := p.commands(); n != 1 {
+		t.Errorf("the command is in the log %d times", n)
 	}
 }
