@@ -78,7 +78,7 @@ const (
 // and stand or fall together on disk.
 type Entry struct {
 	Index, Term uint64
-	Time        int64 // unix nanoseconds; never falls within a group
+	Time        int64 // unix nanoseconds; never falls within a group, and passes as time does, wherever the wall clock jumps to
 	Logged      bool  // the entry goes to the log
 	Sync        bool  // somebody waits for it to be stable
 	// Meta is where the host appends its encoded commands. It comes empty, with

@@ -268,7 +268,7 @@ func (n *Node) Replay(factory func(id seglog.GroupID, raft bool) Host) error {
 		return nil
 	})
 	for _, s := range n.shards {
-		s.time = last
+		s.startTime(last)
 	}
 	return err
 }

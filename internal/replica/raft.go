@@ -91,8 +91,9 @@ type raftGroup struct {
 	attempts int32 // how often it has asked in vain for an election since there was a leader
 	outWait  int32 // ticks until it asks whether it can go
 	calm     int32 // ticks in which nothing happened
-	renewed  int32 // how often it was looked at, at rest, since the leader said that it can
 	tailWait int32 // ticks since before and lately were noted
+	ahead    int32 // ms: how far the group's time is ahead of that of the shard, as far as is known
+	renewed  uint8 // how often it was looked at, at rest, since the leader said that it can
 	stirred  bool  // one of asks wakes the group; guarded by inMu
 	shut     bool  // there is no worker any more; guarded by inMu
 	serving  bool  // leads, and has applied an entry of this term

@@ -2,6 +2,8 @@ package replica
 
 import (
 	"fmt"
+	"math"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -405,6 +407,7 @@ func (x *raftGroup) applyEntry(s *Shard, id entryID) {
 			invariant.Pass("replica", "entry committed")
 			g.host.Apply(&own.entry)
 		} else {
+			x.heardTime(s, p.time)
 			ids, items := p.items()
 			x.host.ApplyForeign(&Entry{Index: id.index, Term: id.term, Time: p.time, Logged: true}, p.meta(), ids, items)
 		}
@@ -438,13 +441,26 @@ func (x *raftGroup) allHave(index uint64) bool {
 	return all
 }
 
+// heardTime takes note of the time that another leader has given an entry: should this member lead, time must not stand still
+// until its own clock is as far.
+func (x *raftGroup) heardTime(s *Shard, time int64) {
+	if ms := (time - s.time + int64(milli) - 1) / int64(milli); ms > int64(x.ahead) {
+		x.ahead = int32(min(ms, math.MaxInt32))
+	}
+}
+
+// timeOn is the time of the group.
+func (x *raftGroup) timeOn(s *Shard) int64 { return s.time + int64(x.ahead)*int64(milli) }
+
+const milli = time.Millisecond
+
 // packNext lets the host pack an entry and proposes it. It reports whether there is one.
 func (x *raftGroup) packNext(s *Shard, r *round) bool {
 	if !x.serving || x.underWay != nil || x.isHanding() || s.node.closing.Load() {
 		return false
 	}
 	e := &s.entry
-	*e = Entry{Index: x.store.last() + 1, Term: x.term, Time: max(s.time, x.time+1), Logged: true}
+	*e = Entry{Index: x.store.last() + 1, Term: x.term, Time: max(x.timeOn(s), x.time+1), Logged: true}
 	r.begin(e)
 	more := x.host.Pack(e)
 	if !e.packed {

@@ -36,7 +36,8 @@ type Shard struct {
 	free         []*round // for reuse
 	inLog        []*round // appended and not yet stable, oldest first
 	current      *round   // empty, kept for the next round
-	time         int64    // of the last round
+	time         int64    // of the last round; it rises, and as fast as time passes
+	began        int64    // time at which clock.Mono was 0
 	done         chan struct{}
 	stats        shardCounters
 
@@ -56,8 +57,20 @@ type ready struct {
 }
 
 func newShard(n *Node, id int) *Shard {
-	return &Shard{node: n, id: id, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	s := &Shard{node: n, id: id, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	s.startTime(0)
+	return s
 }
+
+// startTime has the time of entries go on from now, or from the last entry of the log if that is later. What the wall clock
+// does from then on has no say: it may jump, and what queues keep for a time would be gone early, or kept for long.
+func (s *Shard) startTime(last int64) {
+	s.time = last
+	s.began = max(last, s.node.o.Clock.Now().UnixNano()) - s.node.o.Clock.Mono()
+}
+
+// setTime begins a round.
+func (s *Shard) setTime(mono int64) { s.time = max(s.time+1, s.began+mono) }
 
 // put puts a group into the mailbox.
 func (s *Shard) put(g *Group) {
@@ -175,7 +188,7 @@ func (s *Shard) finish() {
 	if !s.node.clean {
 		return
 	}
-	s.time = max(s.time+1, s.node.o.Clock.Now().UnixNano())
+	s.setTime(s.node.o.Clock.Mono())
 	r := s.emptyRound()
 	for _, g := range s.node.groupsOf(s) {
 		if !g.repl.logged() || g.dropped || g.failed != nil || g.sinceEntries == 0 {
@@ -219,7 +232,7 @@ func (s *Shard) Step() bool {
 	s.mu.Unlock()
 
 	start := s.node.o.Clock.Mono()
-	s.time = max(s.time+1, s.node.o.Clock.Now().UnixNano())
+	s.setTime(start)
 	for _, r := range s.takenSettled {
 		s.settle(r, start)
 	}
