@@ -52,7 +52,7 @@ func (n *Node) values() metrics.Values {
 		Cluster: n.clusterValues(),
 		Peers:   n.peerValues(),
 	}
-	for _, q := range n.queues.Leaderless(leaderlessFor) {
+	for _, q := range n.queues.Leaderless(queuehost.LeaderlessFor) {
 		v.Queues.Leaderless++
 		v.Queues.LeaderlessConsumers += uint64(q.Consumers)
 	}

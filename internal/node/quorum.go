@@ -114,14 +114,11 @@ func (n *Node) passTime() {
 		case <-ticker.C():
 			n.queues.Tick()
 			if k%int(time.Second/queuesTick) == 0 {
-				w.look(n.queues.Leaderless(leaderlessFor), n.clock.Mono())
+				w.look(n.queues.Leaderless(queuehost.LeaderlessFor), n.clock.Mono())
 			}
 		}
 	}
 }
-
-// leaderlessFor is how long a quorum queue that somebody uses may have no leader before that is told; an election takes less.
-const leaderlessFor = 3 * time.Second
 
 // leaderlessAgain is how often it is said again, as long as that is so.
 const leaderlessAgain = int64(time.Minute)

@@ -94,6 +94,11 @@ func (h *host) Role(term, leader uint64, serving bool) {
 		h.startLeading()
 	}
 	if leader != was {
+		if leader == 0 {
+			h.reg.vacant.begin(h.def.ID, h.reg.o.Clock.Mono())
+		} else {
+			h.reg.vacant.end(h.def.ID)
+		}
 		h.reg.leads(h.def.ID, leader)
 	}
 }
@@ -164,6 +169,7 @@ func (h *host) stopLeading(leader uint64) {
 // resign is the end of this member here: it leads no more, and hears no more of who does.
 func (h *host) resign() {
 	h.stopLeading(0)
+	h.reg.vacant.end(h.def.ID)
 	l := h.lead
 	l.mu.Lock()
 	l.leader = 0

@@ -39,8 +39,13 @@ func (r *Registry) createQuorum(def QueueDef, members []Member) (_ *Handle, over
 		if h.over() {
 			r.forgetMember(h)
 			over = h
+		} else {
+			r.vacant.begin(def.ID, r.o.Clock.Mono())
 		}
 	case here && r.ending[def.ID] == 0 && !r.beginHit(def, m): // else it joins when the old one has ended
+		if !m.Learner {
+			r.vacant.begin(def.ID, r.o.Clock.Mono())
+		}
 		r.o.Node.NewRaftGroup(def.ID, r.newMember(def), members)
 	}
 	return r.newEntry(def, members), over, nil

@@ -110,6 +110,7 @@ type Registry struct {
 	loop    loop
 	holders holders
 	health  health
+	vacant  vacancies
 
 	mu          sync.RWMutex
 	hosts       map[seglog.GroupID]*host

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"holdfast/internal/seglog"
 )
 
 // watch is the entries of quorum queues that wait for something, so that time has to pass for them.
@@ -70,4 +72,55 @@ func (r *Registry) Leaderless(atLeast time.Duration) (list []Leaderless) {
 		}
 	}
 	return list
+}
+
+// LeaderlessFor is how long a quorum queue may have no leader before that is told: an election takes less.
+const LeaderlessFor = 3 * time.Second
+
+// Leaderless says for how long a quorum queue has had no leader, as far as this node can find out: its member here knows of
+// none, or who asked for one here has had no answer. 0: it has one, or nobody here needs to know.
+func (h *Handle) Leaderless() time.Duration {
+	if !h.Quorum() {
+		return 0
+	}
+	r := h.far.reg
+	since := h.far.entry.leaderless.Load()
+	if m := h.member(); m != nil && m.unavailable.Load() == nil && m.lead.leaderNode() == 0 {
+		if at := r.vacant.since(h.far.def.ID); at != 0 && (since == 0 || at < since) {
+			since = at
+		}
+	}
+	if since == 0 {
+		return 0
+	}
+	return max(time.Duration(r.o.Clock.Mono()-since), 0)
+}
+
+// vacancies says since when members here know of no leader: clock.Mono, by group. A member that has joined a group and has
+// yet to hear of it is not in it.
+type vacancies struct {
+	mu sync.Mutex
+	at map[seglog.GroupID]int64
+}
+
+func (v *vacancies) begin(id seglog.GroupID, now int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.at == nil {
+		v.at = map[seglog.GroupID]int64{}
+	}
+	v.at[id] = max(now, 1)
+}
+
+func (v *vacancies) end(id seglog.GroupID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.at, id)
+}
+
+// since is 0 if nothing is known.
+func (v *vacancies) since(id seglog.GroupID) int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.at[id]
 }
