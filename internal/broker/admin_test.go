@@ -202,7 +202,7 @@ func TestListings(t *testing.T) {
 	c.send("", "a", "body")
 	_, err := c.Consume(Consume{Queue: "c", Tag: "t", Channel: 3, Prefetch: 5, Credit: Unlimited, Consumer: &receiver{}})
 	ok(t, "consume", err)
-	queues, total, e := r.ListQueues(vhost, 0, 2)
+	queues, total, e := r.ListQueues(vhost, QueuePage{Limit: 2})
 	if e != nil || total != 3 || len(queues) != 2 || queues[0].Name != "a" || queues[1].Name != "b" {
 		t.Fatalf("queues %+v, %d, %v", queues, total, e)
 	}
@@ -212,7 +212,7 @@ func TestListings(t *testing.T) {
 	if q := queues[1]; q.Owner != "connection of guest" || !q.Exclusive || q.Arguments["x-foo"] != "bar" {
 		t.Errorf("queue %+v", q)
 	}
-	if queues, _, _ := r.ListQueues(vhost, 2, 2); len(queues) != 1 || queues[0].Name != "c" || queues[0].Consumers != 1 {
+	if queues, _, _ := r.ListQueues(vhost, QueuePage{Skip: 2, Limit: 2}); len(queues) != 1 || queues[0].Name != "c" || queues[0].Consumers != 1 {
 		t.Errorf("second page %+v", queues)
 	}
 	consumers, e := r.ListConsumers(vhost)
@@ -233,7 +233,7 @@ func TestListings(t *testing.T) {
 	if got := r.ListChannels(); len(got) != 1 || got[0].Connection != "connection of guest" || got[0].Number != 1 {
 		t.Errorf("channels %+v", got)
 	}
-	if _, _, e := r.ListQueues("none", 0, 0); kind(e) != NotFound {
+	if _, _, e := r.ListQueues("none", QueuePage{}); kind(e) != NotFound {
 		t.Errorf("missing vhost: %v", e)
 	}
 	if err := r.CloseConnection("none", "reason"); kind(err) != NotFound {
@@ -254,7 +254,7 @@ func TestExplain(t *testing.T) {
 	c.declare(DeclareQueue{Name: "q"})
 	says := func(reason string, words ...string) {
 		t.Helper()
-		e, err := r.Explain(vhost, "q")
+		e, err := r.Explain(t.Context(), vhost, "q")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +281,7 @@ func TestExplain(t *testing.T) {
 	eventually(t, "the other", func() bool { return len(got.got()) == 2 })
 	r.SetAlarm(AlarmDisk, true, "no space")
 	says("disk alarm", "no space")
-	if _, err := r.Explain(vhost, "none"); kind(err) != NotFound {
+	if _, err := r.Explain(t.Context(), vhost, "none"); kind(err) != NotFound {
 		t.Errorf("missing queue: %v", err)
 	}
 }

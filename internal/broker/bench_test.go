@@ -83,7 +83,7 @@ func BenchmarkListQueues(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		if page, _, err := r.ListQueues(vhost, 10_000, 100); err != nil || len(page) != 100 {
+		if page, _, err := r.ListQueues(vhost, QueuePage{Skip: 10_000, Limit: 100}); err != nil || len(page) != 100 {
 			b.Fatal(len(page), err)
 		}
 	}

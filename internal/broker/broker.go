@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"log/slog"
@@ -182,6 +183,11 @@ func (b *Broker) Fail(reason string) {
 // await starts something that calls done later, and waits for it no longer
 // than the bounded time. What comes later is dropped.
 func await[T any](b *Broker, start func(done func(T, error))) (T, error) {
+	return awaitFor(context.Background(), b, b.settings.DeclareTimeout, start)
+}
+
+// awaitFor is await with a bound of its own, for somebody who may stop waiting.
+func awaitFor[T any](ctx context.Context, b *Broker, limit time.Duration, start func(done func(T, error))) (T, error) {
 	answered := make(chan answer[T], 1)
 	start(func(value T, err error) {
 		select {
@@ -194,7 +200,7 @@ func await[T any](b *Broker, start func(done func(T, error))) (T, error) {
 		return a.value, a.err
 	default:
 	}
-	expired, done := clock.After(b.clock, b.settings.DeclareTimeout)
+	expired, done := clock.After(b.clock, limit)
 	defer done()
 	var none T
 	select {
@@ -203,6 +209,8 @@ func await[T any](b *Broker, start func(done func(T, error))) (T, error) {
 	case <-b.failed:
 		return none, errFailed
 	case <-expired:
+		return none, errTimedOut
+	case <-ctx.Done():
 		return none, errTimedOut
 	}
 }

@@ -1,8 +1,12 @@
 package broker
 
 import (
+	"context"
 	"fmt"
+	"strings"
+	"time"
 
+	"holdfast/internal/catalog"
 	"holdfast/internal/queuehost"
 )
 
@@ -13,8 +17,12 @@ type Explanation struct {
 	Lines  []string  `json:"lines"`  // in sentences, the most important first
 }
 
-// Explain says why a queue is not delivering, or that it is.
-func (b *Broker) Explain(vhost, name string) (e Explanation, _ error) {
+// explainWait is how long another node may take to say how a queue stands that it serves or leads.
+const explainWait = queuehost.LeaderlessFor
+
+// Explain says why a queue is not delivering, or that it is. It answers before ctx is over, and at once where nobody can serve
+// the queue.
+func (b *Broker) Explain(ctx context.Context, vhost, name string) (e Explanation, _ error) {
 	q, h, err := b.adminQueue(vhost, name)
 	if err != nil {
 		return Explanation{}, err
@@ -33,11 +41,19 @@ func (b *Broker) Explain(vhost, name string) (e Explanation, _ error) {
 		}
 		return e, nil
 	}
-	said, err := await(b, func(done func(queuehost.Explanation, error)) {
+	if h.Quorum() && e.Queue.State != "running" {
+		e.Reason, e.Lines = b.leaderless(q, h)
+		return e, nil
+	}
+	limit := b.settings.DeclareTimeout
+	if !b.servedHere(h) {
+		limit = explainWait
+	}
+	said, err := awaitFor(ctx, b, limit, func(done func(queuehost.Explanation, error)) {
 		h.Explain(func(x queuehost.Explanation) { done(x, nil) })
 	})
 	if err != nil {
-		return e, &AdminError{Unavailable, "the queue's worker gives no answer: it waits for the disk, or is overloaded"}
+		return b.unexplained(e, q, h, err)
 	}
 	e.Reason = said.BlockedBy
 	e.Lines = append(e.Lines, said.Lines...)
@@ -55,6 +71,65 @@ func (b *Broker) Explain(vhost, name string) (e Explanation, _ error) {
 		e.Lines = append(e.Lines, b.explainBindings(vhost, name))
 	}
 	return e, nil
+}
+
+// unexplained is the explanation of a queue that has not said how it stands.
+func (b *Broker) unexplained(e Explanation, q *catalog.Queue, h *queuehost.Handle, err error) (Explanation, error) {
+	v := b.view()
+	node := h.Home()
+	switch {
+	case err == errFailed:
+		return e, &AdminError{Unavailable, err.Error()}
+	case b.servedHere(h):
+		return e, &AdminError{Unavailable, "the queue's worker gives no answer: it waits for the disk, or is overloaded"}
+	case h.Quorum() && (node == 0 || !b.canBeLed(q)):
+		e.Queue = b.queueInfo(v, q, h)
+		e.Reason, e.Lines = b.leaderless(q, h)
+		return e, nil
+	}
+	return e, &AdminError{Unavailable, fmt.Sprintf("node %s, which serves the queue, gives no answer: it is overloaded, waits for its disk, or the link to it is slow", b.nodeName(v, node))}
+}
+
+// leaderless says why nobody leads a quorum queue, as far as this node knows.
+func (b *Broker) leaderless(q *catalog.Queue, h *queuehost.Handle) (reason string, lines []string) {
+	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	v := b.view()
+	var up, down []string
+	for _, m := range q.Members {
+		if name := b.nodeName(v, m.Node); b.isUp(m.Node) {
+			up = append(up, name)
+		} else {
+			down = append(down, name)
+		}
+	}
+	leader, since := h.Leader(), h.Leaderless().Round(time.Second)
+	reason = "no leader"
+	switch {
+	case !b.canBeLed(q):
+		reason = "no majority"
+		say("Nobody can lead the queue: %d of its %d members are on nodes that are up, and that is no majority.", len(up), len(q.Members))
+	case leader != 0 && !b.isUp(leader):
+		say("Nobody leads the queue: node %s, which did, is down, and no other has been elected yet.", b.nodeName(v, leader))
+	case since > 0:
+		say("Nobody leads the queue, or whoever does gives this node no answer, for %v, although a majority of its members is on nodes that are up.", since)
+	default:
+		say("Nobody is known to lead the queue, although a majority of its members is on nodes that are up.")
+	}
+	switch {
+	case len(up) == 0:
+		say("Its members are on nodes that are down: %s.", strings.Join(down, ", "))
+	case len(down) == 0:
+		say("Its members are on nodes that are up: %s.", strings.Join(up, ", "))
+	default:
+		say("Members on nodes that are up: %s. On nodes that are down: %s.", strings.Join(up, ", "), strings.Join(down, ", "))
+	}
+	if b.canBeLed(q) {
+		say("How each member stands: holdfast ctl quorum_status QUEUE")
+	} else {
+		say("It goes on by itself when a majority is back. If that never comes: holdfast ctl force_shrink_member_to_current_member QUEUE, on a node whose member is left.")
+	}
+	say("Publishes are nacked when they have waited for %v, and consumers wait.", b.settings.PublishTimeout)
+	return reason, lines
 }
 
 // nackLines say what a queue has not taken of clients of this node.

@@ -40,9 +40,8 @@ func (b *Broker) ListVHosts() []VHost {
 	return list
 }
 
-// ListQueues lists the queues of a vhost by name: at most limit of them (0:
-// all) after the first skip, and how many there are in all.
-func (b *Broker) ListQueues(vhost string, skip, limit int) (list []QueueInfo, total int, err error) {
+// ListQueues lists the queues of a vhost by name, and says how many there are in all.
+func (b *Broker) ListQueues(vhost string, p QueuePage) (list []QueueInfo, total int, err error) {
 	v := b.view()
 	if v.VHost(vhost) == nil {
 		return nil, 0, noVHost(vhost)
@@ -50,13 +49,13 @@ func (b *Broker) ListQueues(vhost string, skip, limit int) (list []QueueInfo, to
 	all := v.Queues(vhost)
 	var queues []*catalog.Queue
 	var handles []*queuehost.Handle
-	for q := range all.From(skip) {
-		if limit > 0 && len(queues) == limit {
+	for q := range all.From(p.Skip) {
+		if p.Limit > 0 && len(queues) == p.Limit {
 			break
 		}
 		queues, handles = append(queues, q), append(handles, b.listed(q))
 	}
-	return b.rows(v, queues, handles), all.Len(), nil
+	return b.rows(v, queues, handles, !p.Known), all.Len(), nil
 }
 
 // ListAllQueues lists the queues of all vhosts, by vhost and name.
@@ -69,14 +68,17 @@ func (b *Broker) ListAllQueues() []QueueInfo {
 			queues, handles = append(queues, q), append(handles, b.listed(q))
 		}
 	}
-	return b.rows(v, queues, handles)
+	return b.rows(v, queues, handles, true)
 }
 
-// rows describes queues. What other nodes serve is as these say, or as they last said: then it is marked.
-func (b *Broker) rows(v *catalog.View, queues []*catalog.Queue, handles []*queuehost.Handle) []QueueInfo {
-	fresh := gather(b, queues, handles, func(h *queuehost.Handle, done func(bool)) {
-		h.Explain(func(x queuehost.Explanation) { done(x.BlockedBy != unreached) })
-	})
+// rows describes queues. What other nodes serve is as these say, if they are to be asked, or as they last said: then it is marked.
+func (b *Broker) rows(v *catalog.View, queues []*catalog.Queue, handles []*queuehost.Handle, ask bool) []QueueInfo {
+	var fresh map[int]bool
+	if ask {
+		fresh = gather(b, queues, handles, b.servedElsewhere, func(h *queuehost.Handle, done func(bool)) {
+			h.Explain(func(x queuehost.Explanation) { done(x.BlockedBy != unreached) })
+		})
+	}
 	list := []QueueInfo{}
 	for i, q := range queues {
 		info := b.queueInfo(v, q, handles[i])
@@ -121,15 +123,32 @@ func (b *Broker) listed(q *catalog.Queue) *queuehost.Handle {
 // servedElsewhere reports whether another node has to be asked about a queue, and can be. A member of a quorum queue that is
 // here knows by itself; without one, the handle finds the leader.
 func (b *Broker) servedElsewhere(q *catalog.Queue, h *queuehost.Handle) bool {
-	if h == nil || h.Group() != nil || h.Unavailable() != nil {
+	if h == nil || h.Group() != nil || h.Unavailable() != nil || !b.canBeLed(q) {
 		return false
 	}
 	return h.Home() != 0 || h.Quorum() && !b.isHere(q)
 }
 
-// gather asks the queues that other nodes serve, all at once, and waits for them a moment. The answers that came are by
-// the queues' places in the slices. about must answer once, if at all, and must not wait.
-func gather[T any](b *Broker, queues []*catalog.Queue, handles []*queuehost.Handle, about func(h *queuehost.Handle, done func(T))) map[int]T {
+// servedHere reports whether this node serves a queue, or leads it.
+func (b *Broker) servedHere(h *queuehost.Handle) bool {
+	if h.Quorum() {
+		return h.Leader() == b.node
+	}
+	return h.Home() == 0
+}
+
+// ledElsewhere is servedElsewhere for what only the leader of a quorum queue knows.
+func (b *Broker) ledElsewhere(q *catalog.Queue, h *queuehost.Handle) bool {
+	if h == nil || !h.Quorum() || b.servedHere(h) {
+		return b.servedElsewhere(q, h)
+	}
+	return b.canBeLed(q) && (h.Group() == nil || h.Stats().Consumers > 0)
+}
+
+// gather asks those of the queues that are fit to be asked, all at once, and waits for them a moment. The answers that came
+// are by the queues' places in the slices. about must answer once, if at all, and must not wait.
+func gather[T any](b *Broker, queues []*catalog.Queue, handles []*queuehost.Handle,
+	fit func(*catalog.Queue, *queuehost.Handle) bool, about func(h *queuehost.Handle, done func(T))) map[int]T {
 	type row struct {
 		at    int
 		value T
@@ -137,7 +156,7 @@ func gather[T any](b *Broker, queues []*catalog.Queue, handles []*queuehost.Hand
 	came := make(chan row, len(handles)) // nobody waits to answer, however late
 	asked := 0
 	for i, h := range handles {
-		if b.servedElsewhere(queues[i], h) {
+		if fit(queues[i], h) {
 			asked++
 			about(h, func(value T) { came <- row{i, value} })
 		}
@@ -165,7 +184,7 @@ func (b *Broker) QueueInfo(vhost, name string) (QueueInfo, error) {
 	if err != nil {
 		return QueueInfo{}, err
 	}
-	return b.rows(b.view(), []*catalog.Queue{q}, []*queuehost.Handle{h})[0], nil
+	return b.rows(b.view(), []*catalog.Queue{q}, []*queuehost.Handle{h}, true)[0], nil
 }
 
 // queueInfo describes a queue without disturbing its worker.
@@ -195,7 +214,7 @@ func (b *Broker) queueInfo(v *catalog.View, q *catalog.Queue, h *queuehost.Handl
 		}
 	}
 	s := h.Stats()
-	info.Stale = h.Unavailable() != nil || h.Quorum() && info.Leader == ""
+	info.Stale = h.Unavailable() != nil || h.Quorum() && (info.Leader == "" || info.State != "running")
 	info.MessagesReady, info.MessagesUnacknowledged = s.Ready, s.Unacked
 	info.Messages, info.Consumers = s.Ready+s.Unacked, s.Consumers
 	info.Counters = QueueCounters{
@@ -298,12 +317,12 @@ func (b *Broker) ListConsumers(vhost string) ([]ConsumerInfo, error) {
 	for q := range v.Queues(vhost).All() {
 		queues, handles = append(queues, q), append(handles, b.listed(q))
 	}
-	elsewhere := gather(b, queues, handles, func(h *queuehost.Handle, done func([]queuehost.ConsumerInfo)) { h.Consumers(done) })
+	elsewhere := gather(b, queues, handles, b.ledElsewhere, func(h *queuehost.Handle, done func([]queuehost.ConsumerInfo)) { h.Consumers(done) })
 	list := []ConsumerInfo{}
 	for i, q := range queues {
 		h := handles[i]
 		of, err := elsewhere[i], error(nil)
-		if h != nil && !b.servedElsewhere(q, h) && h.Unavailable() == nil && h.Stats().Consumers > 0 {
+		if h != nil && b.servedHere(h) && h.Unavailable() == nil && h.Stats().Consumers > 0 {
 			of, err = await(b, func(done func([]queuehost.ConsumerInfo, error)) {
 				h.Consumers(func(l []queuehost.ConsumerInfo) { done(l, nil) })
 			})

@@ -5,6 +5,12 @@ import "time"
 // The rows of the listings. Their JSON names are the column names of
 // rabbitmqctl, which are also the field names of its HTTP API where both exist.
 
+// QueuePage says which rows of the list of queues are wanted.
+type QueuePage struct {
+	Skip, Limit int  // the first rows to leave out; the most to give, 0: all
+	Known       bool // no other node is asked: numbers, leaders and states are as this one knows them
+}
+
 // QueueInfo is a row of the list of queues.
 type QueueInfo struct {
 	Name                   string         `json:"name"`
@@ -19,7 +25,7 @@ type QueueInfo struct {
 	Leader                 string         `json:"leader"` // the same
 	Members                []string       `json:"members"`
 	Online                 []string       `json:"online"` // members on nodes that are up
-	State                  string         `json:"state"`  // running, quarantined, down (its node is), minority (too few members are online)
+	State                  string         `json:"state"`  // running, quarantined, minority (too few members are online), down (its node is, or nobody leads it)
 	Reason                 string         `json:"reason,omitempty"`
 	Owner                  string         `json:"owner_connection,omitempty"`
 	MessagesReady          uint64         `json:"messages_ready"`

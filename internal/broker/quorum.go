@@ -144,15 +144,34 @@ func (b *Broker) whereabouts(info *QueueInfo, v *catalog.View, q *catalog.Queue,
 	for _, m := range q.Members {
 		add(m.Node)
 	}
-	if len(info.Online) <= len(q.Members)/2 {
-		info.State = "minority"
-	}
+	led := true // as far as is known
 	if h != nil {
-		if leader := h.Leader(); leader != 0 && b.isUp(leader) {
+		leader := h.Leader()
+		led = h.Leaderless() < queuehost.LeaderlessFor && (leader == 0 || b.isUp(leader))
+		if led && leader != 0 {
 			info.Leader = b.nodeName(v, leader)
 		}
 	}
 	info.Node = info.Leader
+	switch online := len(info.Online); {
+	case online == 0:
+		info.State = "down"
+	case online <= len(q.Members)/2:
+		info.State = "minority"
+	case !led:
+		info.State = "down"
+	}
+}
+
+// canBeLed reports whether enough members of a quorum queue are on nodes that are up. It is true of any other queue.
+func (b *Broker) canBeLed(q *catalog.Queue) bool {
+	online := 0
+	for _, m := range q.Members {
+		if b.isUp(m.Node) {
+			online++
+		}
+	}
+	return q.Type != catalog.Quorum || online > len(q.Members)/2
 }
 
 // AdminForceDeleteQueue deletes a queue whatever it holds and whether or not it can be reached: for one that has lost the

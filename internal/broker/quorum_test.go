@@ -1,19 +1,24 @@
 package broker
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"holdfast/internal/catalog"
+	"holdfast/internal/clock"
+	"holdfast/internal/cluster"
 	"holdfast/internal/wire"
 )
 
 // village is how the nodes of a cluster of four stand.
-type village struct{ down uint64 }
+type village struct{ down []uint64 }
 
 func (village) Name(node uint64) string { return fmt.Sprint("n", node) }
-func (v village) Up(node uint64) bool   { return node != v.down }
+func (v village) Up(node uint64) bool   { return !slices.Contains(v.down, node) }
 
 func args(pairs ...any) wire.Table {
 	m := map[string]any{}
@@ -24,7 +29,7 @@ func args(pairs ...any) wire.Table {
 }
 
 // inCluster makes the rig's node the first of four.
-func (r *rig) inCluster(down uint64) {
+func (r *rig) inCluster(down ...uint64) {
 	for id := uint64(1); id <= 4; id++ {
 		r.must(catalog.AddNode(catalog.Node{ID: id, Name: fmt.Sprint("n", id)}))
 		if id > 1 {
@@ -122,5 +127,76 @@ func TestDefaultQueueType(t *testing.T) {
 		if x.d.Args.Len() != n {
 			t.Errorf("%s: the request itself was changed", x.what)
 		}
+	}
+}
+
+// A queue that nobody can lead, or leads, is listed as what it is, and explained at once: the queue itself is not asked.
+func TestQuorumQueueWithoutALeader(t *testing.T) {
+	hands := clock.NewManual(time.Unix(1_700_000_000, 0))
+	r := newRigAt(t, hands)
+	r.clock = hands
+	r.inCluster()
+	q := r.must(catalog.DeclareQueue(catalog.QueueDecl{
+		VHost: vhost, Name: "q", Durable: true, Args: args("x-queue-type", "quorum"), Members: cluster.AsMembers([]uint64{2, 3, 4}),
+	})).Queue
+	h := r.make(q)
+	explained := func(reason string, words ...string) {
+		t.Helper()
+		e, err := r.Explain(t.Context(), vhost, "q")
+		if err != nil || e.Reason != reason {
+			t.Errorf("reason %q, not %q; %v", e.Reason, reason, err)
+		}
+		all := strings.Join(e.Lines, "\n")
+		for _, w := range words {
+			if !strings.Contains(all, w) {
+				t.Errorf("%q is not in:\n%s", w, all)
+			}
+		}
+	}
+	for _, x := range []struct {
+		down  []uint64
+		state string
+		words []string
+	}{
+		{[]uint64{2, 3, 4}, "down", []string{"0 of its 3 members", "down: n2, n3, n4"}},
+		{[]uint64{2, 4}, "minority", []string{"1 of its 3 members", "up: n3", "down: n2, n4", "force_shrink_member_to_current_member"}},
+	} {
+		r.others = village{x.down}
+		list, _, err := r.ListQueues(vhost, QueuePage{})
+		if err != nil || len(list) != 1 || list[0].State != x.state || !list[0].Stale {
+			t.Errorf("down %v: %+v, %v", x.down, list, err)
+		}
+		explained("no majority", x.words...)
+	}
+	r.others = village{[]uint64{4}}
+	if info := r.queueInfo(r.view(), q, h); info.State != "running" {
+		t.Errorf("a queue that nobody has asked for a leader is listed as %s", info.State)
+	}
+	answers := make(chan Explanation)
+	go func() {
+		e, _ := r.Explain(t.Context(), vhost, "q")
+		answers <- e
+	}()
+	eventually(t, "somebody waits", func() bool { return hands.Timers() == 1 })
+	hands.Advance(explainWait)
+	if e := <-answers; e.Reason != "no leader" {
+		t.Errorf("the first one who asks is told %q", e.Reason)
+	}
+	eventually(t, "it is known that nobody leads", func() bool {
+		hands.Advance(time.Second)
+		return r.queueInfo(r.view(), q, h).State == "down"
+	})
+	explained("no leader", "Nobody leads the queue", "up: n2, n3", "down: n4", "quorum_status")
+}
+
+// Who explains waits no longer than who has asked.
+func TestExplainEndsWithItsCaller(t *testing.T) {
+	r := newRig(t)
+	r.connect().declare(DeclareQueue{Name: "q"})
+	defer r.halt("q")()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Explain(ctx, vhost, "q"); kind(err) != Unavailable {
+		t.Errorf("explained: %v", err)
 	}
 }

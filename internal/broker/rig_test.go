@@ -33,6 +33,12 @@ const (
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
+	return newRigAt(t, clock.System())
+}
+
+// newRigAt is newRig with queues whose time is clk.
+func newRigAt(t testing.TB, clk clock.Clock) *rig {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	settings := config.Default()
 	log, err := seglog.Open(vfs.NewMem(), "log", seglog.Options{
@@ -44,7 +50,7 @@ func newRig(t testing.TB) *rig {
 	groups := replica.Open(replica.Options{Log: log, Shards: 2, Logger: quiet})
 	machine := catalog.New()
 	commands := groups.NewSimpleGroup(1, machine)
-	queues := queuehost.New(queuehost.Options{Log: log, Node: groups, Logger: quiet})
+	queues := queuehost.New(queuehost.Options{Log: log, Node: groups, Logger: quiet, Clock: clk})
 	b := New(Options{
 		Catalog: machine, Commands: commands, Queues: queues,
 		Settings: settings, Clock: clock.System(), Logger: quiet, Node: 1, NewReader: func() *Reader { return queuehost.NewReader(log.NewReader()) },

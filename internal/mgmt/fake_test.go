@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -19,7 +20,9 @@ type fakeBroker struct {
 	orphans     []broker.OrphanInfo
 	alarms      []broker.Alarm
 	sick        error
-	said        string // the reason given when connections were closed
+	said        string        // the reason given when connections were closed
+	known       bool          // queues were listed without asking other nodes
+	within      time.Duration // what the last explanation was given
 }
 
 func newFakeBroker() *fakeBroker {
@@ -52,7 +55,7 @@ func (b *fakeBroker) vhost(name string) error {
 	return fail(broker.NotFound, "Virtual host '%s' does not exist", name)
 }
 
-func (b *fakeBroker) ListQueues(vhost string, skip, limit int) ([]broker.QueueInfo, int, error) {
+func (b *fakeBroker) ListQueues(vhost string, p broker.QueuePage) ([]broker.QueueInfo, int, error) {
 	list := []broker.QueueInfo{}
 	for key, q := range b.queues {
 		if key[0] == vhost {
@@ -60,16 +63,17 @@ func (b *fakeBroker) ListQueues(vhost string, skip, limit int) ([]broker.QueueIn
 		}
 	}
 	total := len(list)
-	list = list[min(skip, total):]
-	if limit > 0 && len(list) > limit {
-		list = list[:limit]
+	list = list[min(p.Skip, total):]
+	if p.Limit > 0 && len(list) > p.Limit {
+		list = list[:p.Limit]
 	}
+	b.known = p.Known
 	return list, total, b.vhost(vhost)
 }
 
 func (b *fakeBroker) ListAllQueues() (all []broker.QueueInfo) {
 	for _, v := range b.vhosts {
-		list, _, _ := b.ListQueues(v.Name, 0, 0)
+		list, _, _ := b.ListQueues(v.Name, broker.QueuePage{})
 		all = append(all, list...)
 	}
 	return all
@@ -269,7 +273,10 @@ func (b *fakeBroker) DiscardGroup(group uint64) error {
 	return fail(broker.NotFound, "no group %d", group)
 }
 
-func (b *fakeBroker) Explain(vhost, queue string) (broker.Explanation, error) {
+func (b *fakeBroker) Explain(ctx context.Context, vhost, queue string) (broker.Explanation, error) {
+	if end, bounded := ctx.Deadline(); bounded {
+		b.within = time.Until(end)
+	}
 	q, err := b.QueueInfo(vhost, queue)
 	return broker.Explanation{Queue: q, Reason: "no consumer", Lines: []string{"There is no consumer."}}, err
 }

@@ -3,16 +3,20 @@ package mgmt
 import (
 	"errors"
 	"net/http"
+
+	"holdfast/internal/broker"
 )
 
-// listQueues gives the queues of a vhost; skip and limit page through them.
+// listQueues gives the queues of a vhost; skip and limit page through them. With disable_stats, which RabbitMQ has for the same,
+// no other node is asked for numbers.
 func (s *Server) listQueues(_ http.ResponseWriter, r *http.Request) (any, error) {
 	skip, err := whole(r, "skip")
 	limit, err2 := whole(r, "limit")
-	if err = errors.Join(err, err2); err != nil {
+	known, err3 := flag(r, "disable_stats")
+	if err = errors.Join(err, err2, err3); err != nil {
 		return nil, err
 	}
-	queues, _, err := s.options.Broker.ListQueues(r.PathValue("vhost"), skip, limit)
+	queues, _, err := s.options.Broker.ListQueues(r.PathValue("vhost"), broker.QueuePage{Skip: skip, Limit: limit, Known: known})
 	return queues, about("vhost", err)
 }
 

@@ -206,6 +206,6 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (s *Server) explain(_ http.ResponseWriter, r *http.Request) (any, error) {
-	explanation, err := s.options.Broker.Explain(r.PathValue("vhost"), r.PathValue("queue"))
+	explanation, err := s.options.Broker.Explain(r.Context(), r.PathValue("vhost"), r.PathValue("queue"))
 	return explanation, about("queue", err)
 }

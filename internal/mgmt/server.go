@@ -17,7 +17,7 @@ import (
 
 // Broker is what the management side asks of the broker; *broker.Broker is one.
 type Broker interface {
-	ListQueues(vhost string, skip, limit int) (list []broker.QueueInfo, total int, err error)
+	ListQueues(vhost string, p broker.QueuePage) (list []broker.QueueInfo, total int, err error)
 	ListAllQueues() []broker.QueueInfo
 	CountQueues() (total int, quarantined []broker.QueueInfo)
 	QueueInfo(vhost, name string) (broker.QueueInfo, error)
@@ -48,7 +48,7 @@ type Broker interface {
 	AdminGet(vhost, queue string, n int, requeue bool) ([]broker.AdminMessage, error)
 	AdminForceDeleteQueue(vhost, name string) error
 	DiscardGroup(group uint64) error
-	Explain(vhost, queue string) (broker.Explanation, error)
+	Explain(ctx context.Context, vhost, queue string) (broker.Explanation, error)
 
 	CloseConnection(name, reason string) error
 	CloseAllConnections(vhost, user, reason string) int

@@ -183,8 +183,19 @@ func TestMessages(t *testing.T) {
 			t.Errorf("%s: code %d, want %d: %s", args, code, want, out)
 		}
 	}
-	if out := must(t, o, "explain", "q"); out != "There is no consumer.\n" {
+	if out := must(t, o, "explain", "q", "-t", "500"); out != "There is no consumer.\n" {
 		t.Errorf("explain: %q", out)
+	}
+	if b.within <= requestWait || b.within > 400*time.Second {
+		t.Errorf("the broker was given %v", b.within)
+	}
+	must(t, o, "list_queues", "name", "members", "online")
+	if !b.known {
+		t.Error("other nodes are asked for what this one knows")
+	}
+	must(t, o, "list_queues", "name", "messages")
+	if b.known {
+		t.Error("nobody is asked how many messages there are")
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"holdfast/internal/broker"
 )
 
 // history is what one client was promised before the power went.
@@ -239,7 +241,7 @@ func TestPowerCutAnywhere(t *testing.T) {
 				h.check(t, n)
 				h.queues = map[string]*queueHistory{}
 				for _, q := range n.Broker().ListVHosts() {
-					queues, _, _ := n.Broker().ListQueues(q.Name, 0, 0)
+					queues, _, _ := n.Broker().ListQueues(q.Name, broker.QueuePage{})
 					for _, q := range queues {
 						n.Broker().AdminDeleteQueue(q.VHost, q.Name, false, false)
 					}

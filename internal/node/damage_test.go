@@ -84,7 +84,7 @@ func TestDamagedQueueIsQuarantined(t *testing.T) {
 	if err != nil || info.State != "quarantined" || info.Reason == "" {
 		t.Fatalf("listed as %+v, %v", info, err)
 	}
-	if e, err := n.Broker().Explain("/", "bad"); err != nil || e.Reason != "quarantined" || len(e.Lines) < 2 {
+	if e, err := n.Broker().Explain(t.Context(), "/", "bad"); err != nil || e.Reason != "quarantined" || len(e.Lines) < 2 {
 		t.Errorf("explained as %+v, %v", e, err)
 	}
 	if err := n.Broker().DiscardGroup(info.ID); err != nil {

@@ -27,7 +27,7 @@ func TestClusterListsQueuesItHasNotUsed(t *testing.T) {
 	for _, i := range []int{0, 2} { // the first look of a node: nothing there has used the queues
 		n := tr.nodes[i]
 		eventually(t, "the node has heard of the queues, and what serves them answers", func() bool {
-			list, _, err := n.Broker().ListQueues("/", 0, 0)
+			list, _, err := n.Broker().ListQueues("/", broker.QueuePage{})
 			if err != nil || len(list) != len(names) {
 				return false
 			}

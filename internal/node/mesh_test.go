@@ -10,6 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"holdfast/internal/broker"
 	"holdfast/internal/clock"
 	"holdfast/internal/config"
 	"holdfast/test/rig"
@@ -100,7 +101,7 @@ func TestClusterDeclaresEverywhere(t *testing.T) {
 		}
 	}
 	for i, n := range tr.nodes {
-		list, total, err := n.Broker().ListQueues("/", 0, 0)
+		list, total, err := n.Broker().ListQueues("/", broker.QueuePage{})
 		if err != nil || total != 100 || len(list) != 100 {
 			t.Errorf("node %d lists %d queues of 100: %v", i, total, err)
 		}

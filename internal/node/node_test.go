@@ -13,6 +13,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"holdfast/internal/broker"
 	"holdfast/internal/vfs"
 )
 
@@ -87,7 +88,7 @@ func TestRestart(t *testing.T) {
 	if err := ch.ExchangeDeclarePassive("x", "topic", true, false, false, false, nil); err != nil {
 		t.Error(err)
 	}
-	queues, _, err := n.Broker().ListQueues("/", 0, 0)
+	queues, _, err := n.Broker().ListQueues("/", broker.QueuePage{})
 	if err != nil || len(queues) != 1 {
 		t.Errorf("queues %v, %v", queues, err)
 	}

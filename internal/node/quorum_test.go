@@ -86,7 +86,7 @@ func TestClusterQuorumQueueEverywhere(t *testing.T) {
 				info, err := n.Broker().QueueInfo("/", name)
 				return err == nil && info.MessagesReady == 3
 			})
-			if list, _, err := n.Broker().ListQueues("/", 0, 0); err != nil || len(list) != k+1 {
+			if list, _, err := n.Broker().ListQueues("/", broker.QueuePage{}); err != nil || len(list) != k+1 {
 				t.Errorf("node %d lists %d queues, %v", i, len(list), err)
 			}
 		}
