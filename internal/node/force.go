@@ -25,11 +25,10 @@ func (n *Node) forceCatalog(ctx context.Context) error {
 		return refuse(broker.Rejected, "other nodes of the cluster are there (%s). With a majority of those that vote nothing has to be forced; "+
 			"without one, choose the node that goes on, stop the others for good, and let them join again after 'ctl force_reset'", strings.Join(by, ", "))
 	}
-	if err := m.lineage.begin(); err != nil {
-		return refuse(broker.Unavailable, "%v", err)
-	}
 	done := make(chan error, 1)
-	go func() { done <- m.forceSingle() }()
+	if !m.ended.Go(func() { done <- m.forceSingle() }) {
+		return refuse(broker.Unavailable, "the node is stopping")
+	}
 	var err error
 	select {
 	case err = <-done:
@@ -52,6 +51,9 @@ func (n *Node) forceCatalog(ctx context.Context) error {
 
 // forceSingle makes this node the only one of the catalog's group, and begins a new line of the catalog with it.
 func (m *mesh) forceSingle() error {
+	if err := m.lineage.begin(); err != nil {
+		return err
+	}
 	done := make(chan error, 1)
 	m.n.commands.Group().ForceSingle(func(err error) { done <- err })
 	select {

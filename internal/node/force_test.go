@@ -102,3 +102,21 @@ func TestForceBootWhileItWaits(t *testing.T) {
 		t.Errorf("the node: %v, %+v", n, b.life.State())
 	}
 }
+
+// A node that has stopped writes nothing more, not even on an order.
+func TestForceBootOfANodeThatHasStopped(t *testing.T) {
+	tr := newTrio(t)
+	tr.start(t, 0, 1, 2)
+	n := tr.nodes[0]
+	tr.stop(t, 1)
+	tr.stop(t, 2)
+	eventually(t, "nobody else is there", func() bool { return len(n.mesh.whoAnswers(t.Context())) == 0 })
+	tr.stop(t, 0)
+	var no *broker.AdminError
+	if err := n.forceCatalog(t.Context()); !errors.As(err, &no) || !strings.Contains(no.Text, "stopping") {
+		t.Errorf("it goes on alone: %v", err)
+	}
+	if id := must(readIdentity(tr.places[0].disk, tr.places[0].dir))(t); id.Forcing != nil {
+		t.Error("the order was written down")
+	}
+}

@@ -45,7 +45,7 @@ type mesh struct {
 	linked map[uint64]bool
 	wake   chan struct{}
 	ending chan struct{} // closed when the links are about to be
-	ended  sync.WaitGroup
+	ended  errands
 
 	gone map[uint64]catalog.Incarnation // starts that were reported to be over
 
@@ -508,7 +508,7 @@ func (m *mesh) leave(clean bool) {
 	m.end()
 	m.forward.Close()
 	m.ways.Close()
-	m.ended.Wait()
+	m.ended.End()
 }
 
 // othersVote reports whether another node could lead the catalog's group.
