@@ -19,6 +19,9 @@ import (
 // apartAgain is how often it is said again that a node has come apart, as long as that is so.
 const apartAgain = int64(time.Minute)
 
+// apartFor is how long a node counts as apart since it was last refused. Both sides try it every second or two, as long as both are there.
+const apartFor = int64(10 * time.Second)
+
 // errForcing is why there are no links while it is not decided whether this node goes on alone.
 var errForcing = fmt.Errorf("%w: the operator has asked to go on alone", peer.ErrBusy)
 
@@ -46,6 +49,7 @@ type parted struct {
 	name string
 	why  string
 	said int64 // clock.Mono when that was last logged
+	seen int64 // when it was last refused, or has refused this one
 }
 
 // now is the line that this node follows.
@@ -213,8 +217,10 @@ func (l *lineage) refused(its peer.Hello) {
 	p := l.apart[id]
 	said := p != nil && now-p.said < apartAgain
 	if !said {
-		l.apart[id] = &parted{name, why, now}
+		p = &parted{said: now}
+		l.apart[id] = p
 	}
+	p.name, p.why, p.seen = name, why, now
 	l.mu.Unlock()
 	if !said {
 		l.m.n.log.Error("a node of the cluster has another catalog, and the two cannot be brought together: choose which one goes on. "+
@@ -238,22 +244,30 @@ func (l *lineage) peersAre(others []uint64) {
 	maps.DeleteFunc(l.apart, func(id uint64, _ *parted) bool { return !slices.Contains(others, id) })
 }
 
-// from says why a node has come apart, "" if it has not.
+// from says why a node has come apart, "" if it has not, or is not there any more.
 func (l *lineage) from(node uint64) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p := l.apart[node]; p != nil {
+	if p := l.apart[node]; p != nil && l.isThere(p) {
 		return p.why
 	}
 	return ""
 }
 
-// count is how many nodes have come apart.
-func (l *lineage) count() uint64 {
+// count is how many nodes are there and have come apart.
+func (l *lineage) count() (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return uint64(len(l.apart))
+	for _, p := range l.apart {
+		if l.isThere(p) {
+			n++
+		}
+	}
+	return n
 }
+
+// isThere reports whether a node that has come apart was met lately: there are no links that would break when it goes.
+func (l *lineage) isThere(p *parted) bool { return l.m.n.clock.Mono()-p.seen < apartFor }
 
 // follows reports whether a node with this hello may be told who is in the cluster: what is agreed on here holds for it.
 func (l *lineage) follows(its peer.Hello) bool {

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"holdfast/internal/clock"
 	"holdfast/internal/cluster"
 	"holdfast/internal/peer"
 )
@@ -71,6 +73,42 @@ func (tr *trio) apart(i, other int) bool {
 	c := tr.nodes[i].cluster()
 	self, name := c.Nodes[i].Name, c.Nodes[other].Name
 	return slices.Equal(c.Partitions[self], []string{name}) && strings.Contains(c.Nodes[other].Reason, "apart") && tr.nodes[i].clusterValues().Apart == 1
+}
+
+// A node that has come apart is listed as such while it is there, and once more when it has come back.
+func TestANodeThatIsApartGoesDown(t *testing.T) {
+	hands, j := clock.NewManual(time.Unix(1_700_000_000, 0)), new(journal)
+	l := &lineage{m: &mesh{n: &Node{clock: hands, log: slog.New(slog.NewTextHandler(j, nil))}}, apart: map[uint64]*parted{}}
+	l.set(cluster.Line{cluster.NewForce()})
+	its := peer.Hello{Node: 2, Name: "n2", Line: cluster.Line{cluster.NewForce()}.Bytes()}
+	apart := func() bool {
+		if listed := l.from(2) != ""; listed != (l.count() == 1) {
+			t.Errorf("listed: %v, counted: %d", listed, l.count())
+		}
+		return l.from(2) != ""
+	}
+	for range 5 { // it is tried again and again
+		l.refused(its)
+		hands.Advance(time.Duration(apartFor) - 1)
+		if !apart() {
+			t.Fatal("it is there, and not listed")
+		}
+	}
+	hands.Advance(1)
+	if apart() {
+		t.Error("it has gone, and is listed")
+	}
+	l.refused(its)
+	if !apart() {
+		t.Error("it is back, and not listed")
+	}
+	if n := strings.Count(j.text.String(), "level=ERROR"); n != 1 {
+		t.Errorf("that was said %d times in one minute", n)
+	}
+	l.linked(2)
+	if apart() {
+		t.Error("it has a link, and is listed")
+	}
 }
 
 func declare(t *testing.T, n *Node, queue string) {
