@@ -11,7 +11,11 @@ const (
 )
 
 // NoQueue: the queue does not exist.
-func NoQueue(vhost, name string) *Error { return notFound(Queue, vhost, name) }
+func NoQueue(vhost, name string) *Error {
+	e := notFound(Queue, vhost, name)
+	e.is = ErrNoQueue
+	return e
+}
 
 // NoExchange: the exchange does not exist.
 func NoExchange(vhost, name string) *Error { return notFound(Exchange, vhost, name) }

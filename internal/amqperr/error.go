@@ -1,7 +1,9 @@
 package amqperr
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -32,10 +34,14 @@ type Error struct {
 	// Class and Method name the method that failed, zero where there is none.
 	// They are filled in by the session, which knows what it was carrying out.
 	Class, Method uint16
+	is            error // what errors.Is finds besides; nil: nothing
 }
 
 // Error returns the reply text.
 func (e *Error) Error() string { return e.Text }
+
+// Unwrap returns what kind of mistake it is, where somebody may ask.
+func (e *Error) Unwrap() error { return e.is }
 
 // ForMethod returns a copy of e that names the failing method, unless e names
 // one already.
@@ -67,6 +73,22 @@ const maxText = 255
 func newError(code uint16, format string, args ...any) *Error {
 	text := CodeName(code) + " - " + fmt.Sprintf(format, args...)
 	return &Error{Code: code, Text: truncate(text), Scope: scopeOf(code)}
+}
+
+// ErrNoQueue is what errors.Is finds in a NoQueue, be it made here or by another node.
+var ErrNoQueue = errors.New("no such queue")
+
+// noQueueText is how the text of a NoQueue begins, whatever its name.
+const noQueueText = "NOT_FOUND - no queue '"
+
+// Told is an error with which a queue on another node has answered, of which these have come. Of what a queue answers, no other
+// text begins as that of NoQueue does.
+func Told(scope Scope, code uint16, text string) *Error {
+	e := &Error{Code: code, Text: text, Scope: scope}
+	if code == NotFound && strings.HasPrefix(text, noQueueText) {
+		e.is = ErrNoQueue
+	}
+	return e
 }
 
 func truncate(s string) string {

@@ -1,6 +1,7 @@
 package amqperr
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -133,6 +134,16 @@ func TestLongTextIsCutAtACharacter(t *testing.T) {
 	e := NoQueue("/", strings.Repeat("é", 200))
 	if len(e.Text) > 255 || !utf8.ValidString(e.Text) || !strings.HasSuffix(e.Text, "...") {
 		t.Fatalf("%d bytes: %q", len(e.Text), e.Text)
+	}
+}
+
+// An error that has come from another node is the same as it was there.
+func TestTold(t *testing.T) {
+	for name, e := range all {
+		told := Told(e.Scope, e.Code, e.Text)
+		if told.Error() != e.Error() || told.Scope != e.Scope || errors.Is(e, ErrNoQueue) != (name == "NoQueue") || errors.Is(told.ForMethod(60, 20), ErrNoQueue) != (name == "NoQueue") {
+			t.Errorf("%s: %+v", name, told)
+		}
 	}
 }
 

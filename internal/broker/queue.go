@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"iter"
 	"strings"
 	"time"
@@ -236,7 +237,7 @@ func (b *Broker) declareQueue(d catalog.QueueDecl) (DeclaredQueue, *amqperr.Erro
 		}
 		if h != nil {
 			answer, err := b.declared(q, h)
-			if !isGone(err, q) {
+			if !isGone(err) {
 				return answer, err
 			}
 			// Sealed, or gone this very moment, perhaps by another node: this one will hear of it.
@@ -343,7 +344,7 @@ func (b *Broker) deleteQueue(q *catalog.Queue, h *queuehost.Handle, ifUnused, if
 	for again := b.again(); ; {
 		messages, err := b.sealAndDelete(q, h, ifUnused, ifEmpty)
 		refused := b.clientError(err, "delete", amqperr.Queue, q.VHost, q.Name)
-		if !isGone(refused, q) {
+		if !isGone(refused) {
 			return messages, refused
 		}
 		going, err := b.awaitGoing(q.ID)
@@ -364,9 +365,7 @@ func (b *Broker) deleteQueue(q *catalog.Queue, h *queuehost.Handle, ifUnused, if
 }
 
 // isGone reports whether a queue has answered that it is not there: it is gone, or sealed, which is as good.
-func isGone(err *amqperr.Error, q *catalog.Queue) bool {
-	return err != nil && err.Code == amqperr.NotFound && err.Text == amqperr.NoQueue(q.VHost, q.Name).Text
-}
+func isGone(err *amqperr.Error) bool { return err != nil && errors.Is(err, amqperr.ErrNoQueue) }
 
 // How long is waited before something is tried again that another node decides: twice as long each time.
 const (

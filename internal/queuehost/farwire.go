@@ -361,7 +361,7 @@ func (c *cut) fault() error {
 		if scope > uint8(amqperr.Connection) || code > 1<<16-1 {
 			c.Fail()
 		}
-		return &amqperr.Error{Scope: amqperr.Scope(scope), Code: uint16(code), Text: c.Text()}
+		return amqperr.Told(amqperr.Scope(scope), uint16(code), c.Text())
 	case errOther:
 		return errors.New(c.Text())
 	case errAbsent:

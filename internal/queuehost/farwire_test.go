@@ -50,7 +50,7 @@ func TestFarMessagesAsTheyAreRead(t *testing.T) {
 	}
 
 	for _, e := range []error{
-		nil, errQueueAbsent, errQueueDeleted, errors.New("any"), amqperr.NoQueue("/", "q"), amqperr.Shutdown(),
+		nil, errQueueAbsent, errQueueDeleted, errors.New("any"), amqperr.NoQueue("/", "q"), amqperr.QueueUnavailable("/", "q", "any"), amqperr.Shutdown(),
 	} {
 		ev := event{kind: eventAttached, consumer: 1 << 40, req: 2, n: 3, err: e}
 		c := newCut(ev.append(nil, nil, 0))
@@ -58,6 +58,9 @@ func TestFarMessagesAsTheyAreRead(t *testing.T) {
 		want(t, "ended", c.ended(), true)
 		if e != nil && got.err.Error() != e.Error() || !reflect.DeepEqual(got, ev) {
 			t.Fatalf("event with error %v: %v", e, got)
+		}
+		if errors.Is(got.err, amqperr.ErrNoQueue) != errors.Is(e, amqperr.ErrNoQueue) {
+			t.Errorf("it is not the same any more: %v", e)
 		}
 	}
 
