@@ -54,6 +54,7 @@ type group struct {
 	term    uint64
 	behind  map[uint64]bool // members that have not caught up
 	blank   map[uint64]bool // nodes whose member has been told nothing yet
+	refuses error           // answers changes, if not nil
 	hold    bool            // changes wait
 	held    []func()
 }
@@ -212,13 +213,16 @@ func (s *seat) ChangeMembers(ch replica.MemberChange, done func(error)) {
 		c.mu.Unlock()
 		return
 	}
-	leads := s.nodeOf(s.leader) == s.node
+	leads, refuses := s.nodeOf(s.leader) == s.node, s.refuses
 	c.mu.Unlock()
-	if !leads {
+	switch {
+	case !leads:
 		done(&replica.NotLeaderError{})
-		return
+	case refuses != nil:
+		done(refuses)
+	default:
+		do()
 	}
-	do()
 }
 
 func (s *seat) TransferLeader(member uint64) {

@@ -64,7 +64,8 @@ type Manager struct {
 	wake  chan struct{}
 	sweep int // how many queues of this node the sweep under way has passed
 
-	doubts doubts
+	doubts   doubts
+	troubles map[seglog.GroupID]trouble // with groups that are led here, as they were said; of who tends
 
 	mending atomic.Bool // members are being replaced
 
@@ -74,7 +75,7 @@ type Manager struct {
 
 // New returns a Manager that answers and does nothing by itself until Start.
 func New(o Options) *Manager {
-	m := &Manager{o: o, due: map[seglog.GroupID]struct{}{}, wake: make(chan struct{}, 1), doubts: newDoubts()}
+	m := &Manager{o: o, due: map[seglog.GroupID]struct{}{}, wake: make(chan struct{}, 1), doubts: newDoubts(), troubles: map[seglog.GroupID]trouble{}}
 	m.patience = func(d time.Duration) time.Duration { return d }
 	m.ctx, m.end = context.WithCancel(context.Background())
 	m.asker = newAsker(m.ctx, o.Self, o.Send, m.serve)

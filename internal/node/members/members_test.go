@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -143,6 +144,43 @@ func TestANodeIsForgotten(t *testing.T) {
 	c.nodes[1].round()
 	g.want("12", "12")
 	other.want("1", "1")
+}
+
+// A change that is refused as long as other members are away is tried again and again, and the log says so once.
+func TestTheSameTroubleIsSaidOnce(t *testing.T) {
+	c := newTown(t, 3)
+	g := c.queue("q", 1, 2, 3)
+	m := c.nodes[1]
+	var log strings.Builder
+	m.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	said := func(want int) {
+		t.Helper()
+		if n := strings.Count(log.String(), "not done yet"); n != want {
+			t.Errorf("said %d times, want %d:\n%s", n, want, log.String())
+		}
+	}
+	c.must(catalog.RemoveNode(3))
+	g.refuses = replica.ErrNoMajority
+	m.Look(g.id)
+	for range 10 {
+		m.round()
+	}
+	said(1)
+	g.refuses = replica.ErrUnknown
+	m.round()
+	said(2)
+	g.leader = 2
+	m.round()
+	m.Look(g.id)
+	g.leader = 1
+	m.round()
+	said(3)
+	g.refuses = nil
+	m.round()
+	g.want("12", "12")
+	if said(3); len(m.troubles) > 0 {
+		t.Error("there is trouble left")
+	}
 }
 
 // A queue that asks for more members than it has gets them as nodes come. R141

@@ -2,6 +2,7 @@ package members
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -60,6 +61,7 @@ func (m *Manager) sweepOn() {
 		}
 	}
 	m.sweep = 0
+	maps.DeleteFunc(m.troubles, func(id seglog.GroupID, _ trouble) bool { return m.o.View().QueueByID(catalog.QueueID(id)) == nil })
 }
 
 // round looks at the groups that are due. Those of which something is left stay so.
@@ -92,7 +94,7 @@ func (m *Manager) round() {
 func (m *Manager) lookAt(id seglog.GroupID) (more bool) {
 	g := m.o.Group(id)
 	if g == nil {
-		m.doubts.forget(id)
+		m.forget(id)
 		return false
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, tendWait)
@@ -101,18 +103,18 @@ func (m *Manager) lookAt(id seglog.GroupID) (more bool) {
 	v := m.o.View()
 	q := v.QueueByID(catalog.QueueID(id))
 	if err != nil || !st.Serving || q == nil || q.Type != catalog.Quorum {
-		m.doubts.forget(id)
+		m.forget(id)
 		return false
 	}
-	do, why := catgroup.NextOf(v, q, &st)
-	switch {
-	case do != nil:
+	if do, why := catgroup.NextOf(v, q, &st); do != nil {
 		err := m.change(ctx, g, *do)
 		m.said("quorum queue: "+why, q, do.Member.Node, err)
 		return true
-	case catgroup.Follow(v, q.ID, &st, 0) != nil:
-		if _, err := m.propose(ctx, catgroup.Follow(v, q.ID, &st, 0)); err != nil {
-			m.o.Logger.Warn("the catalog does not know the members of a quorum queue yet", "queue", q.Name, "vhost", q.VHost, "error", err)
+	}
+	if cmd := catgroup.Follow(v, q.ID, &st, 0); cmd != nil {
+		_, err := m.propose(ctx, cmd)
+		if what := "the catalog does not know the members of a quorum queue yet"; err != nil && m.isNews(id, trouble{what, 0, err.Error()}) {
+			m.o.Logger.Warn(what, "queue", q.Name, "vhost", q.VHost, "error", err)
 		}
 		return true
 	}
@@ -136,14 +138,38 @@ func (m *Manager) lookAt(id seglog.GroupID) (more bool) {
 	return slices.ContainsFunc(st.Members, func(x replica.MemberStatus) bool { return x.Learner && x.Active })
 }
 
-// said logs what became of a change of members; what failed is tried again.
+// forget says that a group is not led here.
+func (m *Manager) forget(id seglog.GroupID) {
+	m.doubts.forget(id)
+	delete(m.troubles, id)
+}
+
+// said logs what became of a change of members. What failed is tried again, and said again only if it fails in another way.
 func (m *Manager) said(what string, q *catalog.Queue, node uint64, err error) {
+	id := seglog.GroupID(q.ID)
 	log := m.o.Logger.With("queue", q.Name, "vhost", q.VHost, "node", m.o.Name(node))
-	if err != nil {
-		log.Info(what+": not done yet", "reason", err)
+	if err == nil {
+		delete(m.troubles, id)
+		log.Info(what)
 		return
 	}
-	log.Info(what)
+	if m.isNews(id, trouble{what, node, err.Error()}) {
+		log.Info(what+": not done yet", "reason", err)
+	}
+}
+
+// trouble is why something was not done for a group that is led here.
+type trouble struct {
+	what   string
+	node   uint64
+	reason string
+}
+
+// isNews reports whether trouble with a group is another than the last.
+func (m *Manager) isNews(id seglog.GroupID, now trouble) bool {
+	is := m.troubles[id] != now
+	m.troubles[id] = now
+	return is
 }
 
 // mend replaces members here whose part of the log is damaged: each is removed from its group, and another one takes its
