@@ -176,12 +176,12 @@ func isNotLeader(err error) bool {
 func (f *Forwarder) refused(by, seq uint64, certain bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := f.pending[seq]
-	if p == nil || p.applied || p.sent != by {
-		return
-	}
-	if p.sent = 0; !certain {
-		p.sent, p.doubt = by, true
+	switch p := f.pending[seq]; {
+	case p == nil || p.applied || p.sent != by:
+	case certain:
+		p.sent = 0
+	default:
+		f.doubt(p)
 	}
 }
 
@@ -228,17 +228,22 @@ func (f *Forwarder) Lost(node uint64) {
 // uncertain marks commands of which nobody knows what became. The mutex is held.
 func (f *Forwarder) uncertain(which func(*proposal) bool) {
 	for _, p := range f.pending {
-		if p.applied || p.sent == 0 || !which(p) {
-			continue
+		if !p.applied && p.sent != 0 && which(p) {
+			f.doubt(p)
 		}
-		if p.seq == f.barrier {
-			delete(f.pending, p.seq) // another one follows
-			f.barrier = 0
-		} else if p.barrier || planted.Is(planted.CommandTwice) {
-			p.sent = 0 // it does no harm twice
-		} else {
-			p.doubt = true
-		}
+	}
+}
+
+// doubt takes note that nobody knows what became of a command. The mutex is held.
+func (f *Forwarder) doubt(p *proposal) {
+	switch {
+	case p.seq == f.barrier:
+		delete(f.pending, p.seq) // another one follows
+		f.barrier = 0
+	case p.barrier || planted.Is(planted.CommandTwice):
+		p.sent = 0 // it does no harm twice
+	default:
+		p.doubt = true
 	}
 }
 

@@ -246,3 +246,32 @@ func TestForwardedCommandIsOnItsWay(t *testing.T) {
 		t.Errorf("the command is in the log %d times", n)
 	}
 }
+
+// A barrier of which its leader says that nobody knows what became of it does not hold up what waits for it.
+func TestABarrierInDoubt(t *testing.T) {
+	p := newParliament(t)
+	f := p.nodes[2]
+	answered := 0
+	p.held = true
+	f.Propose([]byte("x"), true, func(_ any, err error) {
+		if answered++; err != nil {
+			t.Error(err)
+		}
+	})
+	f.refused(1, 1, false)
+	f.Tick() // asks for the barrier
+	if f.barrier == 0 {
+		t.Fatal("no barrier")
+	}
+	f.refused(1, f.barrier, false)
+	p.held = false
+	for range 3 {
+		f.Tick()
+		for id := range p.nodes {
+			p.apply(id)
+		}
+	}
+	if answered != 1 || p.commands() != 1 || f.Waiting() != 0 {
+		t.Errorf("answered %d times, %d commands in the log, %d wait", answered, p.commands(), f.Waiting())
+	}
+}
