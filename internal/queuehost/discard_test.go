@@ -99,3 +99,33 @@ func TestMemberComesToADamagedLog(t *testing.T) {
 	}
 	want(t, "damaged afterwards", len(r.reg.Damaged()), 0)
 }
+
+// A member whose data cannot even be read as far as to say which one it was stays out of service as long as the catalog has one
+// on its node: an empty one in its place would vote once more. It is removed before another one comes.
+func TestMemberThatCannotBeReadDoesNotBeginAnew(t *testing.T) {
+	r := newHitRig(t)
+	r.log.hits = nil
+	r.log.records = []seglog.Replayed{{Group: 7, Kind: seglog.KindSnapshot, Term: 1, Index: 1, Meta: []byte{255}}}
+	r.log.stable = 1
+	if err := r.node.Replay(r.reg.Host); err != nil {
+		t.Fatal(err)
+	}
+	others := []Member{{ID: 2, Node: 2}, {ID: 3, Node: 3}}
+	all := append([]Member{{ID: 1, Node: 1}}, others...)
+	if _, err := r.reg.CreateQuorum(durable(7), all); err != nil {
+		t.Fatal(err)
+	}
+	r.node.Prepare()
+	r.settle()
+	r.reg.SetMembers(7, all) // nothing new
+	r.settle()
+	want(t, "damaged", r.reg.Damaged(), []seglog.GroupID{7})
+	want(t, "records", len(r.log.records), 1)
+	r.reg.SetMembers(7, others)
+	r.reg.SetMembers(7, append([]Member{{ID: 101, Node: 1, Learner: true}}, others...))
+	r.settle()
+	if m := r.reg.member(7); m == nil || m.is() != 101 || m.refusal() != nil {
+		t.Fatal("the new member does not run")
+	}
+	want(t, "damaged afterwards", len(r.reg.Damaged()), 0)
+}

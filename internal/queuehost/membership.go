@@ -79,7 +79,7 @@ func (r *Registry) memberHere(members []Member) (Member, bool) {
 	return members[i], true
 }
 
-// is tells which member of its group it is, or was before its data was found to be damaged.
+// is tells which member of its group it is, or was before its data was found to be damaged; 0 if not even that could be read.
 func (h *host) is() uint64 {
 	if h.lead.hit {
 		return h.lead.hitID
@@ -120,7 +120,10 @@ func (r *Registry) SetMembers(id seglog.GroupID, members []Member) {
 		end = h.over()
 	default:
 		h.lead.unwanted = false
-		end = h.is() != m.ID
+		// One of which nobody knows which it is may be the very one that the catalog has, and must not begin anew
+		// as if it had promised nothing: it stays out of service until it is removed.
+		is := h.is()
+		end = is != m.ID && is != 0
 	}
 	if end {
 		r.forgetMember(h)
