@@ -66,7 +66,7 @@ type raftGroup struct {
 	time      int64    // of the last entry applied
 	changes   []change
 	reads     *barriers       // or nil: nobody has asked yet
-	forced    []func(error)   // ForceSingle, to be done in the next turn
+	forced    *forcing        // ForceSingle has been asked for
 	settled   uint64          // when this is applied, who the members are is known to a majority
 	dismissed map[uint64]bool // members that are to be told that they can go; or nil
 	hand      func(error)     // hears what becomes of the transfer of the leadership
@@ -251,6 +251,7 @@ func (x *raftGroup) close() {
 	}
 	x.failChanges(ErrClosed)
 	x.failReads(ErrClosed)
+	x.forcesDone(ErrClosed)
 	x.handed(ErrClosed)
 }
 
@@ -342,6 +343,7 @@ func (x *raftGroup) end() {
 	x.payloads, x.out = nil, nil
 	x.failChanges(ErrClosed)
 	x.failReads(ErrClosed)
+	x.forcesDone(ErrClosed)
 	x.handed(ErrClosed)
 	x.g.shard.leave(x)
 }

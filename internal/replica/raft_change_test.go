@@ -335,6 +335,24 @@ func TestRaftForceSingleAndACrash(t *testing.T) {
 	}
 }
 
+// Who has asked for it is answered also if the group comes to its end before it is done, or before the disk has it.
+func TestRaftForceSingleAndAnEnd(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		_, last := force(t, 60)
+		var answers []error
+		last.h.g.ForceSingle(func(err error) { answers = append(answers, err) })
+		if begun {
+			last.step()
+		}
+		last.h.g.Do(last.h.g.Drop)
+		last.step()
+		last.step()
+		last.disk.commit()
+		last.step()
+		want(t, fmt.Sprint("answers, begun: ", begun), answers, []error{ErrClosed})
+	}
+}
+
 func TestRaftForceSingleIsRefused(t *testing.T) {
 	c := newCluster(t, 57, 4, 3, Options{})
 	c.settle()

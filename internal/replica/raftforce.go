@@ -33,7 +33,7 @@ var (
 // they were to others.
 //
 // Errors: ErrHasLeader, if somebody is known to lead and its node is not away; ErrNoState for a member that waits
-// for its first state, or is just being given one; ErrRemoved; ErrClosed.
+// for its first state, or is just being given one; ErrRemoved; ErrClosed, also if the group comes to its end meanwhile.
 func (g *Group) ForceSingle(done func(error)) {
 	x := g.raft
 	x.ask(func() {
@@ -52,14 +52,21 @@ func (g *Group) ForceSingle(done func(error)) {
 			done(err)
 			return
 		}
-		x.forced = append(x.forced, done)
+		if x.forced == nil {
+			x.forced = &forcing{}
+		}
+		x.forced.dones = append(x.forced.dones, done)
 	})
+}
+
+// forcing is that this member is to be made the only one.
+type forcing struct {
+	dones []func(error)
+	begun bool // it is on its way to the disk
 }
 
 // forceSingle makes this member the only one.
 func (x *raftGroup) forceSingle(s *Shard, r *round) {
-	dones := x.forced
-	x.forced = nil
 	x.abandon()
 	x.failChanges(ErrUnknown)
 	x.againReads()
@@ -90,11 +97,8 @@ func (x *raftGroup) forceSingle(s *Shard, r *round) {
 	x.checkRole()
 	x.writeSnapshot(r, s.time)
 	x.writeHardState(r, s.time)
-	x.wait(r, storageAppend{then: func() {
-		for _, done := range dones {
-			done(nil)
-		}
-	}})
+	x.forced.begun = true
+	x.wait(r, storageAppend{then: func() { x.forcesDone(nil) }})
 	rn, err := x.newNode()
 	if err != nil {
 		s.node.fail(x.g, err)
@@ -102,6 +106,18 @@ func (x *raftGroup) forceSingle(s *Shard, r *round) {
 	}
 	x.rn = rn
 	x.rankedCampaign()
+}
+
+// forcesDone answers who has asked for it.
+func (x *raftGroup) forcesDone(err error) {
+	f := x.forced
+	if f == nil {
+		return
+	}
+	x.forced = nil
+	for _, done := range f.dones {
+		done(err)
+	}
 }
 
 // applyForced applies the next entry, of which nobody knows whether it is committed.

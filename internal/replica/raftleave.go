@@ -53,6 +53,7 @@ func (x *raftGroup) leave() {
 	x.receiving = nil
 	x.failChanges(ErrRemoved)
 	x.failReads(ErrRemoved)
+	x.forcesDone(ErrRemoved)
 	x.g.Wake() // to let go of what came
 	if h, is := x.host.(RemovedHost); is {
 		h.Removed()

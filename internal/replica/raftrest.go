@@ -73,7 +73,7 @@ func (x *raftGroup) busy() bool {
 	last := x.store.last()
 	return x.store.applied != last || x.store.commit != last || len(x.appends) > 0 ||
 		x.underWay != nil || len(x.changes) > 0 || len(x.growing) > 0 || len(x.sending) > 0 || x.receiving != nil ||
-		x.installing != nil || len(x.staged) > 0 || x.reads.any() || x.outside || len(x.dismissed) > 0 || len(x.forced) > 0 ||
+		x.installing != nil || len(x.staged) > 0 || x.reads.any() || x.outside || len(x.dismissed) > 0 || x.forced != nil ||
 		x.keeping && !x.someAway() || x.campaign > 0
 }
 

@@ -52,12 +52,12 @@ func (x *raftGroup) turn(s *Shard, r *round) {
 		return
 	}
 	x.takeInbox(s, r)
+	if x.forced != nil && !x.forced.begun && !g.dropped && g.failed == nil {
+		x.forceSingle(s, r)
+	}
 	if g.dropped || g.failed != nil { // by an answer
 		g.Wake()
 		return
-	}
-	if len(x.forced) > 0 {
-		x.forceSingle(s, r)
 	}
 	for n := 0; ; n++ {
 		if x.rn.HasReady() {
