@@ -141,6 +141,7 @@ func (d *Detours) asked(n *node, via peer.NodeID, f *frame) {
 	d.mu.Lock()
 	old := n.route
 	is := d.of(via).direct && (old == nil || old.stage != opening || n.id < d.o.Self) // of two that ask each other, the one with the smaller id
+	is = is && (old == nil || old.ours || f.id >= old.id)                             // else it was given up for this one, and comes late
 	if is && old != nil && old.stage != opening && old.via != via {                   // it has moved
 		d.avoid(n, old.via)
 	}

@@ -75,6 +75,20 @@ func TestBothEndsOfADetourKnowSlowWays(t *testing.T) {
 	w.whole()
 }
 
+// A wish that was given up, and comes late by a slow way, does not break the detour that was opened after it.
+func TestALateWish(t *testing.T) {
+	w := cutTown(t, 24, 1, 2, 3, 4)
+	opened, asked := w.nodes[1], w.nodes[2]
+	if !opened.get(2).route.ours {
+		opened, asked = asked, opened
+	}
+	r := asked.get(opened.id).route
+	asked.hear(4, peer.Control, &frame{kind: kindOpen, from: opened.id, to: asked.id, id: r.id - 1, incarnation: r.incarnation})
+	w.pass(10 * time.Second)
+	w.want("the same detour", asked.get(opened.id).route == r && w.nodes[1].ups[2] == 2 && w.nodes[2].ups[1] == 2)
+	w.whole()
+}
+
 // Where all ways are slow the detour stays, but for a try now and then: each move breaks what is under way.
 func TestADetourStaysWhereAllWaysAreSlow(t *testing.T) {
 	w := cutTown(t, 22, 1, 2, 3, 4)
