@@ -186,6 +186,45 @@ func TestSealOfANodeThatIsGone(t *testing.T) {
 	}
 }
 
+// A node that takes back a seal which it was not told of takes back its own, if that comes, and nobody else's.
+func TestSealOfAnotherNodeIsNotTakenBack(t *testing.T) {
+	x, h := newTrioThatServes(t)
+	defer x.close(t)
+	guest := func(node uint64) *session {
+		s := newSession(h.reg.guest(node), farHead{queue: 7, try: 1})
+		s.handle = &h.handle
+		return s
+	}
+	after := func(what string, sealed bool, s *session, kinds ...askKind) {
+		t.Helper()
+		s.mu.Lock()
+		for _, kind := range kinds {
+			s.ask(&ask{kind: kind})
+		}
+		s.mu.Unlock()
+		var is bool
+		for range 2 { // what follows from it waits behind the first one
+			done := make(chan struct{})
+			h.handle.Count(func(uint64, uint64, error) {
+				is = h.sealed
+				close(done)
+			})
+			<-done
+		}
+		want(t, what, is, sealed)
+	}
+	one, other := guest(2), guest(3)
+	after("sealed by the other", true, other, askSeal)
+	after("taken back by one whose seal is refused", true, one, askSeal, askUnseal)
+	after("taken back by the other", false, other, askUnseal)
+	after("taken back before it has come", false, one, askSeal, askUnseal)
+	after("sealed by the other again", true, other, askSeal)
+	one.end()
+	after("by one that has ended", true, one)
+	other.end()
+	after("by the other, which has ended", false, other)
+}
+
 // outcomeOf is the ticket of one publish.
 type outcomeOf chan Outcome
 

@@ -30,6 +30,8 @@ type session struct {
 	stray     int64    // bytes of chunks that have come when the session was over, or just before
 	relays    map[queue.ConsumerID]*relay
 	sealed    bool // by the guest: it has to be unsealed when the session ends
+	seals     int  // asked for and not answered
+	waived    int  // of these, the first ones, which the guest has taken back
 	publishes []Publish
 
 	waiting  bool // with the guest, for the link

@@ -88,10 +88,15 @@ func (s *session) ask(a *ask) {
 	case askPurge:
 		h.Purge(func(n uint64, err error) { s.say(&answer{kind: answerCount, req: req, n: n, err: err}) })
 	case askSeal:
+		s.seals++
 		h.Seal(a.flag, a.flag2, func(n uint64, err error) { s.sealing(req, n, err) })
 	case askUnseal:
-		s.sealed = false
-		h.Unseal()
+		if s.sealed {
+			s.sealed = false
+			h.Unseal()
+		} else { // somebody else may have sealed it
+			s.waived = s.seals
+		}
 	case askExplain:
 		h.Explain(func(x Explanation) { s.say(&answer{kind: answerExplained, req: req, explained: x}) })
 	case askConsumers:
@@ -119,12 +124,13 @@ func (t barrierTicket) Settled(_, _ uint64, o Outcome) {
 // sealing answers a seal. One that nobody is there for any more is taken back.
 func (s *session) sealing(req, n uint64, err error) {
 	s.mu.Lock()
-	over := s.over
-	s.sealed = s.sealed || !over && err == nil
+	back := s.over || s.waived > 0
+	s.seals--
+	s.waived = max(s.waived-1, 0)
+	s.sealed = s.sealed || !back && err == nil
 	s.mu.Unlock()
-	if over && err == nil {
+	if back && err == nil {
 		s.handle.Unseal()
-		return
 	}
 	s.say(&answer{kind: answerCount, req: req, n: n, err: err})
 }
