@@ -111,6 +111,7 @@ type Registry struct {
 	holders holders
 	health  health
 	vacant  vacancies
+	unread  unread
 
 	mu          sync.RWMutex
 	hosts       map[seglog.GroupID]*host
