@@ -281,6 +281,11 @@ func (h *host) Abandoned() {
 	if p == nil {
 		return
 	}
+	for _, ls := range p.ended { // they are not among the sessions any more
+		if ls.guest != nil {
+			ls.guest.lost(0)
+		}
+	}
 	if p.done != nil {
 		p.done.recycle()
 	}

@@ -225,6 +225,28 @@ func TestSealOfAnotherNodeIsNotTakenBack(t *testing.T) {
 	after("by the other, which has ended", false, other)
 }
 
+// A session that was to end with an entry which was not agreed on is resumed anew, like those that were to go on.
+func TestSessionsOfAnEntryThatIsAbandoned(t *testing.T) {
+	x, h := newTrioThatServes(t)
+	defer x.close(t)
+	s := newSession(h.reg.guest(2), farHead{queue: 7, try: 1})
+	done := make(chan struct{})
+	h.group.Do(func() {
+		defer close(done)
+		h.pack = h.lane.newPack()
+		h.pack.ended = append(h.pack.ended, &leadSession{node: 2, guest: s}, &leadSession{node: 3})
+		h.Abandoned()
+	})
+	<-done
+	s.mu.Lock()
+	over := s.over
+	s.mu.Unlock()
+	want(t, "the session is over", over, true)
+	told := make(outcomeOf)
+	publish(h.reg.Get(7), told, true, "a")
+	want(t, "a publish afterwards", <-told, Accepted)
+}
+
 // outcomeOf is the ticket of one publish.
 type outcomeOf chan Outcome
 
