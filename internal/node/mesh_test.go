@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"holdfast/internal/broker"
+	"holdfast/internal/catalog"
 	"holdfast/internal/clock"
 	"holdfast/internal/config"
 	"holdfast/test/rig"
@@ -105,5 +107,30 @@ func TestClusterDeclaresEverywhere(t *testing.T) {
 		if err != nil || total != 100 || len(list) != 100 {
 			t.Errorf("node %d lists %d queues of 100: %v", i, total, err)
 		}
+	}
+}
+
+// A node that gives itself another name or address as it starts, and is removed at this very moment, does not come back by it.
+func TestARemovedNodeIsNotRenamed(t *testing.T) {
+	tr := newTrio(t)
+	tr.start(t, 0, 1, 2)
+	tr.stop(t, 2)
+	m := tr.nodes[0].mesh
+	third := *tr.nodes[0].catalog.View().NodeByName("n3")
+	third.Addr = "127.0.0.1:1"
+	if err := m.rename(t.Context(), third); err != nil {
+		t.Fatal(err)
+	}
+	if now := tr.nodes[0].catalog.View().Node(third.ID); now.Addr != third.Addr || now.Incarnation != third.Incarnation {
+		t.Errorf("it is %+v", now)
+	}
+	if _, err := tr.nodes[0].ask(t.Context(), catalog.RemoveNode(third.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.rename(t.Context(), third); !errors.Is(err, ErrRemoved) {
+		t.Errorf("it was renamed: %v", err)
+	}
+	if now := tr.nodes[0].catalog.View().Node(third.ID); now != nil {
+		t.Errorf("it is back: %+v", now)
 	}
 }

@@ -272,7 +272,7 @@ func (m *mesh) enter(ctx context.Context) error {
 	} else if self := v.Node(m.self); self == nil {
 		return ErrRemoved
 	} else if addr := n.settings.Cluster.Address; self.Name != m.name || self.Addr != addr {
-		if _, err := n.ask(ctx, catalog.AddNode(catalog.Node{ID: m.self, Name: m.name, Addr: addr, Voter: self.Voter})); err != nil {
+		if err := m.rename(ctx, catalog.Node{ID: m.self, Name: m.name, Addr: addr, Voter: self.Voter}); err != nil {
 			return err
 		}
 	}
@@ -302,6 +302,19 @@ func (m *mesh) enter(ctx context.Context) error {
 	n.report.Orphans = n.dropOrphans(n.catalog.View())
 	m.happened(event{kind: eventChanged})
 	return nil
+}
+
+// rename gives a node of the catalog another name or address. The command for it would add one that was removed this very
+// moment; then that is taken back.
+func (m *mesh) rename(ctx context.Context, to catalog.Node) error {
+	r, err := m.n.ask(ctx, catalog.AddNode(to))
+	if err != nil || r == nil || !r.Created {
+		return err
+	}
+	if _, err := m.n.ask(ctx, catalog.RemoveNode(to.ID)); err != nil {
+		return err
+	}
+	return ErrRemoved
 }
 
 // ask has the catalog of the cluster carry out a command, or nothing (nil), and waits for it as long as the catalog's
