@@ -113,8 +113,9 @@ type CriticalQueue struct {
 
 // Drained is what became of the leaderships of a node that was put into maintenance.
 type Drained struct {
-	Moved int `json:"moved"`
-	Left  int `json:"left"` // nobody else could lead these
+	Moved int            `json:"moved"`
+	To    map[string]int `json:"to"`   // how many of them each node leads now, by its name
+	Left  int            `json:"left"` // nobody else could lead these
 }
 
 // quorumRoutes are the requests about members, with the paths of RabbitMQ's HTTP API where it has them.

@@ -70,8 +70,10 @@ func (q *fakeQuorum) Leaderless(_ context.Context, only Patterns) ([]CriticalQue
 	return q.critical.Queues, q.note("leaderless %s %s", only.VHost, only.Queue)
 }
 
-func (q *fakeQuorum) Drain(context.Context) (Drained, error) { return Drained{5, 1}, q.note("drain") }
-func (q *fakeQuorum) Revive(context.Context) error           { return q.note("revive") }
+func (q *fakeQuorum) Drain(context.Context) (Drained, error) {
+	return Drained{5, map[string]int{"n3": 2, "n2": 3}, 1}, q.note("drain")
+}
+func (q *fakeQuorum) Revive(context.Context) error { return q.note("revive") }
 
 // startQuorum starts a server with a process around it.
 func startQuorum(t *testing.T) (*fakeQuorum, *fakeBroker, *Options) {
@@ -132,8 +134,8 @@ func TestQuorumCommands(t *testing.T) {
 ]
 `},
 		{"drain", "drain", "Will put node n1 into maintenance mode. It will lead no quorum queues, and get no new ones.\n" +
-			"Handed over the leadership of 5 quorum queue(s); 1 have no other member that could lead\n"},
-		{"drain --formatter json", "drain", `{"left":1,"moved":5}` + "\n"},
+			"Handed over the leadership of 5 quorum queue(s): 3 to node n2, 2 to node n3; 1 have no other member that could lead\n"},
+		{"drain --formatter json", "drain", `{"left":1,"moved":5,"to":{"n2":3,"n3":2}}` + "\n"},
 		{"revive", "revive", "Will put node n1 back into regular operating mode. The node will again lead quorum queues and get new ones.\n"},
 		{"revive --formatter json", "revive", `{"node":"n1","result":"ok"}` + "\n"},
 	} {

@@ -3,6 +3,9 @@ package ctl
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -361,12 +364,23 @@ func drain() *command {
 			if _, err := r.announce("Will put node %s into maintenance mode. It will lead no quorum queues, and get no new ones.", nil); err != nil {
 				return err
 			}
-			var answer struct{ Moved, Left json.Number }
+			var answer struct {
+				Moved, Left json.Number
+				To          map[string]json.Number
+			}
 			if err := r.client.do(r.ctx, "POST", path("maintenance", "drain"), nil, &answer); err != nil {
 				return unable(err)
 			}
-			return r.result(map[string]any{"moved": answer.Moved, "left": answer.Left},
-				"Handed over the leadership of %s quorum queue(s); %s have no other member that could lead", answer.Moved, answer.Left)
+			var to []string
+			for _, node := range slices.Sorted(maps.Keys(answer.To)) {
+				to = append(to, fmt.Sprintf("%s to node %s", answer.To[node], clean(node)))
+			}
+			where := ""
+			if len(to) > 0 {
+				where = ": " + strings.Join(to, ", ")
+			}
+			return r.result(map[string]any{"moved": answer.Moved, "to": answer.To, "left": answer.Left},
+				"Handed over the leadership of %s quorum queue(s)%s; %s have no other member that could lead", answer.Moved, where, answer.Left)
 		},
 	}
 }

@@ -215,8 +215,10 @@ func (m *Manager) leaders(c census, list []*catalog.Queue) []mgmt.LeaderCount {
 	return rows
 }
 
-// carryOut hands leaderships over, and notes in c those that were moved, and those that stay where they are as stuck.
-func (s *survey) carryOut(ctx context.Context, moves []cluster.Move, c census, stuck map[uint64]bool) (moved int) {
+// carryOut hands leaderships over, and notes in c those that were moved, and those that stay where they are as stuck. It says
+// how many have come to each node.
+func (s *survey) carryOut(ctx context.Context, moves []cluster.Move, c census, stuck map[uint64]bool) (moved map[uint64]int) {
+	moved = map[uint64]int{}
 	var (
 		mu  sync.Mutex
 		all sync.WaitGroup
@@ -228,7 +230,7 @@ func (s *survey) carryOut(ctx context.Context, moves []cluster.Move, c census, s
 				err := s.move(ctx, seglog.GroupID(move.Group), move.From, move.To)
 				mu.Lock()
 				if err == nil {
-					moved++
+					moved[move.To]++
 					l := c[move.Group]
 					l.node = move.To
 					c[move.Group] = l
@@ -247,14 +249,14 @@ func (s *survey) carryOut(ctx context.Context, moves []cluster.Move, c census, s
 	return moved
 }
 
-// Drain puts this node into maintenance: it leads nothing any more, and gets no new queues, until Revive. It says how many
-// quorum queues it still leads because no other member of theirs could.
+// Drain puts this node into maintenance: it leads nothing any more, and gets no new queues, until Revive. It says who has
+// taken over how many quorum queues, and how many it still leads because no other member of theirs could.
 func (m *Manager) Drain(ctx context.Context) (mgmt.Drained, error) {
 	if _, err := m.propose(ctx, catalog.SetDrained(m.o.Self, true)); err != nil {
 		return mgmt.Drained{}, told(err)
 	}
 	m.o.Logger.Warn("this node is put into maintenance: others take over what it leads")
-	var d mgmt.Drained
+	d := mgmt.Drained{To: map[string]int{}}
 	s, stuck := m.survey(), map[uint64]bool{}
 	list, err := m.choose(mgmt.Patterns{}, func(q *catalog.Queue) bool { _, here := q.MemberOn(m.o.Self); return here })
 	if err != nil {
@@ -266,7 +268,10 @@ func (m *Manager) Drain(ctx context.Context) (mgmt.Drained, error) {
 		if moves = slices.DeleteFunc(moves, func(move cluster.Move) bool { return move.From != m.o.Self }); len(moves) == 0 {
 			break
 		}
-		d.Moved += s.carryOut(ctx, moves, c, stuck)
+		for node, n := range s.carryOut(ctx, moves, c, stuck) {
+			d.Moved += n
+			d.To[m.o.Name(node)] += n
+		}
 		c = s.recount(ctx, moves, c)
 	}
 	for _, l := range c {

@@ -99,7 +99,7 @@ func TestDrainAndRevive(t *testing.T) {
 	single := c.queue("single", 2)
 	d, err := c.nodes[2].Drain(soon(t))
 	good(t, err)
-	if d.Moved != 4 || d.Left != 1 {
+	if d.Moved != 4 || d.Left != 1 || fmt.Sprint(d.To) != "map[n1:2 n3:2]" {
 		t.Errorf("drained: %+v", d)
 	}
 	if got := leaders(c, all); got != "2 0 2 " {
