@@ -1,6 +1,7 @@
 package members
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -55,6 +56,7 @@ type group struct {
 	behind  map[uint64]bool // members that have not caught up
 	blank   map[uint64]bool // nodes whose member has been told nothing yet
 	refuses error           // answers changes, if not nil
+	closed  error           // answers who would come, if not nil
 	hold    bool            // changes wait
 	held    []func()
 }
@@ -214,6 +216,9 @@ func (s *seat) ChangeMembers(ch replica.MemberChange, done func(error)) {
 		return
 	}
 	leads, refuses := s.nodeOf(s.leader) == s.node, s.refuses
+	if ch.Kind == replica.AddLearner {
+		refuses = cmp.Or(refuses, s.closed)
+	}
 	c.mu.Unlock()
 	switch {
 	case !leads:

@@ -67,7 +67,8 @@ type Manager struct {
 	doubts   doubts
 	troubles map[seglog.GroupID]trouble // with groups that are led here, as they were said; of who tends
 
-	mending atomic.Bool // members are being replaced
+	mending atomic.Bool                 // members are being replaced
+	owed    map[seglog.GroupID]struct{} // queues that lose a damaged member here, and have not got another one yet; of who mends
 
 	balancing sync.Mutex
 	patience  func(time.Duration) time.Duration // how long is really waited; for tests
@@ -75,7 +76,7 @@ type Manager struct {
 
 // New returns a Manager that answers and does nothing by itself until Start.
 func New(o Options) *Manager {
-	m := &Manager{o: o, due: map[seglog.GroupID]struct{}{}, wake: make(chan struct{}, 1), doubts: newDoubts(), troubles: map[seglog.GroupID]trouble{}}
+	m := &Manager{o: o, due: map[seglog.GroupID]struct{}{}, wake: make(chan struct{}, 1), doubts: newDoubts(), troubles: map[seglog.GroupID]trouble{}, owed: map[seglog.GroupID]struct{}{}}
 	m.patience = func(d time.Duration) time.Duration { return d }
 	m.ctx, m.end = context.WithCancel(context.Background())
 	m.asker = newAsker(m.ctx, o.Self, o.Send, m.serve)

@@ -336,28 +336,31 @@ func TestADamagedMemberIsReplaced(t *testing.T) {
 	single.want("3", "3")
 }
 
-// A member in place of a damaged one that cannot be added now is added later, and not asked for without a pause.
+// A queue that gets no new member yet does not keep others from getting theirs, and has its own as soon as that can be.
 func TestADamagedMemberIsReplacedLater(t *testing.T) {
 	c := newTown(t, 3)
-	g := c.queue("q", 1, 2)
+	g, other := c.queue("q", 1, 2, 3), c.queue("other", 1, 2, 3)
 	c.mu.Lock()
-	c.down[3] = true
+	c.ruined[3] = true
 	c.mu.Unlock()
-	m, clk := c.nodes[3], clock.NewManual(time.Unix(1_700_000_000, 0))
-	m.o.Clock = clk
-	replaced := make(chan error)
-	go func() { replaced <- m.replace(c.catalog.View().QueueByID(catalog.QueueID(g.id))) }()
-	for ctx := soon(t); clk.Timers() == 0; {
-		if ctx.Err() != nil {
-			t.Fatal("it does not pause")
-		}
+	g.closed = errors.New("not now")
+	m := c.nodes[3]
+	mend := func() {
+		m.mend()
+		m.loop.Wait()
 	}
-	c.mu.Lock()
-	c.down[3] = false
-	c.mu.Unlock()
-	clk.Advance(addAgain)
-	good(t, <-replaced)
+	mend()
+	g.want("12", "12")
+	other.want("123l", "123")
+	mend()
+	g.want("12", "12")
+	other.want("123l", "123")
+	g.closed = nil
+	mend()
 	g.want("123l", "123")
+	if mend(); len(m.owed) > 0 {
+		t.Error("members are owed")
+	}
 }
 
 // An order finds the leader when it has changed, and when the one that was asked falls silent.

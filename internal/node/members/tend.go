@@ -22,8 +22,6 @@ const (
 	sweepAtOnce = 64
 	// tendWait bounds what is done for one group at a time.
 	tendWait = 5 * time.Second
-	// addAgain is how long a member that could not be added is not added again.
-	addAgain = time.Second
 )
 
 // tend looks after the groups that are led here until the manager is closed: those that somebody has pointed at
@@ -173,20 +171,35 @@ func (m *Manager) isNews(id seglog.GroupID, now trouble) bool {
 }
 
 // mend replaces members here whose part of the log is damaged: each is removed from its group, and another one takes its
-// place, which is brought up to date. A queue that has no other member is left to an operator.
+// place, which is brought up to date. A queue that has no other member is left to an operator. What fails is tried again the next
+// time, after all others have had their turn.
 func (m *Manager) mend() {
-	ids := m.o.Damaged()
-	if len(ids) == 0 || !m.mending.CompareAndSwap(false, true) {
+	if !m.mending.CompareAndSwap(false, true) {
 		return
 	}
+	damaged := m.o.Damaged()
+	ids := slices.Concat(damaged, slices.Collect(maps.Keys(m.owed)))
+	if len(ids) == 0 {
+		m.mending.Store(false)
+		return
+	}
+	slices.Sort(ids)
 	m.loop.Go(func() {
 		defer m.mending.Store(false)
-		for _, id := range ids {
+		for _, id := range slices.Compact(ids) {
 			q := m.o.View().QueueByID(catalog.QueueID(id))
-			if q == nil || len(q.Members) < 2 || m.ctx.Err() != nil {
+			if q == nil {
+				delete(m.owed, id)
 				continue
 			}
-			err := m.replace(q)
+			is := slices.Contains(damaged, id)
+			if _, here := q.MemberOn(m.o.Self); here && !is {
+				delete(m.owed, id) // somebody else has seen to it
+				continue
+			} else if here && len(q.Members) < 2 || m.ctx.Err() != nil {
+				continue
+			}
+			err := m.replace(id, q)
 			log := m.o.Logger.With("queue", q.Name, "vhost", q.VHost)
 			if err != nil {
 				log.Warn("the damaged member of a quorum queue here is not replaced yet", "error", err)
@@ -197,22 +210,17 @@ func (m *Manager) mend() {
 	})
 }
 
-// replace removes the member here and adds another one.
-func (m *Manager) replace(q *catalog.Queue) error {
+// replace removes the member here, unless that is done, and adds another one.
+func (m *Manager) replace(id seglog.GroupID, q *catalog.Queue) error {
+	m.owed[id] = struct{}{} // also if it is not known in time that the old one is removed
 	if err := m.remove(m.ctx, q, m.o.Self); err != nil {
 		return err
 	}
-	for {
-		if q = m.o.View().QueueByID(q.ID); q == nil {
-			return nil
-		}
-		err := m.add(m.ctx, q, m.o.Self)
-		if err == nil || m.ctx.Err() != nil {
-			return err
-		}
-		m.o.Logger.Warn("a quorum queue has no new member here yet in place of a damaged one", "queue", q.Name, "vhost", q.VHost, "error", err)
-		if !m.pause(m.ctx, addAgain) {
+	if q = m.o.View().QueueByID(q.ID); q != nil {
+		if err := m.add(m.ctx, q, m.o.Self); err != nil {
 			return err
 		}
 	}
+	delete(m.owed, id)
+	return nil
 }
