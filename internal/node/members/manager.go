@@ -71,13 +71,13 @@ type Manager struct {
 	owed    map[seglog.GroupID]struct{} // queues that lose a damaged member here, and have not got another one yet; of who mends
 
 	balancing sync.Mutex
-	patience  func(time.Duration) time.Duration // how long is really waited; for tests
+	patience  func(node uint64, d time.Duration) time.Duration // how long is really waited for a node; for tests
 }
 
 // New returns a Manager that answers and does nothing by itself until Start.
 func New(o Options) *Manager {
 	m := &Manager{o: o, due: map[seglog.GroupID]struct{}{}, wake: make(chan struct{}, 1), doubts: newDoubts(), troubles: map[seglog.GroupID]trouble{}, owed: map[seglog.GroupID]struct{}{}}
-	m.patience = func(d time.Duration) time.Duration { return d }
+	m.patience = func(_ uint64, d time.Duration) time.Duration { return d }
 	m.ctx, m.end = context.WithCancel(context.Background())
 	m.asker = newAsker(m.ctx, o.Self, o.Send, m.serve)
 	return m

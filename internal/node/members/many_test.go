@@ -153,7 +153,12 @@ func TestRebalanceWithANodeThatStandsStill(t *testing.T) {
 		all = append(all, c.queue(fmt.Sprint("q", i), 1, 2))
 	}
 	c.silent[2] = true
-	c.nodes[1].patience = func(time.Duration) time.Duration { return time.Millisecond }
+	c.nodes[1].patience = func(node uint64, d time.Duration) time.Duration {
+		if node == 2 {
+			return time.Millisecond
+		}
+		return d
+	}
 	rows, err := c.nodes[1].Rebalance(soon(t), mgmt.Patterns{})
 	part(t, err, "node n2 does not say which quorum queues it leads")
 	if got := fmt.Sprint(rows); got != "[{n1 4}]" || leaders(c, all) != "4 0 " {

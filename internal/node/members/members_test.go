@@ -467,7 +467,7 @@ func TestQueuesWithoutALeader(t *testing.T) {
 		}
 		return names
 	}
-	m.patience = func(d time.Duration) time.Duration {
+	m.patience = func(_ uint64, d time.Duration) time.Duration {
 		if d == leaderlessPause {
 			return time.Millisecond
 		}
@@ -485,7 +485,7 @@ func TestQueuesWithoutALeader(t *testing.T) {
 	if got := without(mgmt.Patterns{Queue: "^b"}); got != "" {
 		t.Errorf("without a leader: %s", got)
 	}
-	m.patience = func(d time.Duration) time.Duration {
+	m.patience = func(_ uint64, d time.Duration) time.Duration {
 		if d == leaderlessPause { // it is elected meanwhile
 			c.mu.Lock()
 			a.leader = 3

@@ -136,7 +136,7 @@ func (m *Manager) Leaderless(ctx context.Context, only mgmt.Patterns) ([]mgmt.Cr
 			_, led := c[uint64(q.ID)]
 			return led || m.o.View().QueueByID(q.ID) == nil
 		})
-		if len(list) == 0 || look == leaderlessLooks || !m.pause(ctx, m.patience(leaderlessPause)) {
+		if len(list) == 0 || look == leaderlessLooks || !m.pause(ctx, m.patience(m.o.Self, leaderlessPause)) {
 			break
 		}
 	}

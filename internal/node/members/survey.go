@@ -25,7 +25,7 @@ const (
 // survey is what an order for many queues has found out about nodes.
 type survey struct {
 	m    *Manager
-	wait func(time.Duration) time.Duration // for tests
+	wait func(node uint64, d time.Duration) time.Duration // for tests
 
 	mu  sync.Mutex
 	bad map[uint64]string // nodes that are left out, and why
@@ -116,7 +116,7 @@ func (s *survey) count(ctx context.Context) census {
 }
 
 func (s *survey) ask(ctx context.Context, node uint64, q question, wait time.Duration) (*reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.wait(wait))
+	ctx, cancel := context.WithTimeout(ctx, s.wait(node, wait))
 	defer cancel()
 	return s.m.asker.ask(ctx, node, q)
 }
