@@ -45,6 +45,11 @@ func (b *Broker) Explain(ctx context.Context, vhost, name string) (e Explanation
 		e.Reason, e.Lines = b.leaderless(q, h)
 		return e, nil
 	}
+	if e.Queue.State == "down" { // it may answer again before the link to it breaks
+		e.Reason = e.Queue.State
+		e.Lines = []string{fmt.Sprintf("Node %s, which serves the queue, is not heard. What the queue holds is there when it is back.", e.Queue.Leader)}
+		return e, nil
+	}
 	limit := b.settings.DeclareTimeout
 	if !b.servedHere(h) {
 		limit = explainWait
@@ -123,9 +128,12 @@ func (b *Broker) leaderless(q *catalog.Queue, h *queuehost.Handle) (reason strin
 	default:
 		say("Members on nodes that are up: %s. On nodes that are down: %s.", strings.Join(up, ", "), strings.Join(down, ", "))
 	}
-	if b.canBeLed(q) {
+	switch {
+	case b.canBeLed(q):
 		say("How each member stands: holdfast ctl quorum_status QUEUE")
-	} else {
+	case len(up) == 0:
+		say("It goes on by itself when a majority is back. If that never comes: holdfast ctl force_delete QUEUE")
+	default:
 		say("It goes on by itself when a majority is back. If that never comes: holdfast ctl force_shrink_member_to_current_member QUEUE, on a node whose member is left.")
 	}
 	say("Publishes are nacked when they have waited for %v, and consumers wait.", b.settings.PublishTimeout)

@@ -123,10 +123,13 @@ func (b *Broker) listed(q *catalog.Queue) *queuehost.Handle {
 // servedElsewhere reports whether another node has to be asked about a queue, and can be. A member of a quorum queue that is
 // here knows by itself; without one, the handle finds the leader.
 func (b *Broker) servedElsewhere(q *catalog.Queue, h *queuehost.Handle) bool {
-	if h == nil || h.Group() != nil || h.Unavailable() != nil || !b.canBeLed(q) {
+	switch {
+	case h == nil || h.Group() != nil || h.Unavailable() != nil:
 		return false
+	case h.Quorum():
+		return b.canBeLed(q) && (h.Home() != 0 || !b.isHere(q))
 	}
-	return h.Home() != 0 || h.Quorum() && !b.isHere(q)
+	return h.Home() != 0 && b.isUp(h.Home())
 }
 
 // servedHere reports whether this node serves a queue, or leads it.
@@ -214,7 +217,7 @@ func (b *Broker) queueInfo(v *catalog.View, q *catalog.Queue, h *queuehost.Handl
 		}
 	}
 	s := h.Stats()
-	info.Stale = h.Unavailable() != nil || h.Quorum() && (info.Leader == "" || info.State != "running")
+	info.Stale = h.Unavailable() != nil || info.State != "running" || h.Quorum() && info.Leader == ""
 	info.MessagesReady, info.MessagesUnacknowledged = s.Ready, s.Unacked
 	info.Messages, info.Consumers = s.Ready+s.Unacked, s.Consumers
 	info.Counters = QueueCounters{

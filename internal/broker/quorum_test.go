@@ -133,7 +133,7 @@ func TestDefaultQueueType(t *testing.T) {
 // A queue that nobody can lead, or leads, is listed as what it is, and explained at once: the queue itself is not asked.
 func TestQuorumQueueWithoutALeader(t *testing.T) {
 	hands := clock.NewManual(time.Unix(1_700_000_000, 0))
-	r := newRigAt(t, hands)
+	r := newRigAt(t, hands, nil)
 	r.clock = hands
 	r.inCluster()
 	q := r.must(catalog.DeclareQueue(catalog.QueueDecl{
@@ -187,6 +187,36 @@ func TestQuorumQueueWithoutALeader(t *testing.T) {
 		return r.queueInfo(r.view(), q, h).State == "down"
 	})
 	explained("no leader", "Nobody leads the queue", "up: n2, n3", "down: n4", "quorum_status")
+}
+
+// deaf is a way to nodes that never answer.
+type deaf struct{}
+
+func (deaf) Self() uint64 { return 1 }
+
+func (deaf) Send(_ uint64, _ bool, add func([]byte) []byte) bool {
+	add(nil)
+	return true
+}
+
+// A queue whose node is not heard is listed and explained at once, though the link to it still stands.
+func TestQueueOfANodeThatIsNotHeard(t *testing.T) {
+	hands := clock.NewManual(time.Unix(1_700_000_000, 0))
+	r := newRigAt(t, hands, deaf{})
+	r.clock = hands // nobody moves them
+	r.inCluster(2)
+	r.queues.LinkUp(2, 1)
+	r.must(catalog.DeclareQueue(catalog.QueueDecl{VHost: vhost, Name: "q", Durable: true, Home: 2}))
+	list, _, err := r.ListQueues(vhost, QueuePage{})
+	if err != nil || len(list) != 1 || list[0].State != "down" || !list[0].Stale {
+		t.Errorf("listed: %+v, %v", list, err)
+	}
+	if consumers, err := r.ListConsumers(vhost); err != nil || len(consumers) != 0 {
+		t.Errorf("consumers: %v, %v", consumers, err)
+	}
+	if e, err := r.Explain(t.Context(), vhost, "q"); err != nil || e.Reason != "down" || len(e.Lines) == 0 || !strings.Contains(e.Lines[0], "n2") {
+		t.Errorf("explained: %+v, %v", e, err)
+	}
 }
 
 // Who explains waits no longer than who has asked.

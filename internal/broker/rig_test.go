@@ -33,11 +33,11 @@ const (
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	return newRigAt(t, clock.System())
+	return newRigAt(t, clock.System(), nil)
 }
 
-// newRigAt is newRig with queues whose time is clk.
-func newRigAt(t testing.TB, clk clock.Clock) *rig {
+// newRigAt is newRig with queues whose time is clk, and a way to other nodes, if there are any.
+func newRigAt(t testing.TB, clk clock.Clock, link queuehost.Link) *rig {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	settings := config.Default()
@@ -50,7 +50,7 @@ func newRigAt(t testing.TB, clk clock.Clock) *rig {
 	groups := replica.Open(replica.Options{Log: log, Shards: 2, Logger: quiet})
 	machine := catalog.New()
 	commands := groups.NewSimpleGroup(1, machine)
-	queues := queuehost.New(queuehost.Options{Log: log, Node: groups, Logger: quiet, Clock: clk})
+	queues := queuehost.New(queuehost.Options{Log: log, Node: groups, Logger: quiet, Clock: clk, Link: link})
 	b := New(Options{
 		Catalog: machine, Commands: commands, Queues: queues,
 		Settings: settings, Clock: clock.System(), Logger: quiet, Node: 1, NewReader: func() *Reader { return queuehost.NewReader(log.NewReader()) },
