@@ -10,7 +10,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"holdfast/internal/catalog"
@@ -51,7 +50,7 @@ type mesh struct {
 
 	detector *cluster.Detector // of the goroutine that watches
 	kept     int               // groups that could not be handed over; whoever stops the node has it
-	busy     atomic.Bool       // duties are being carried out
+	busy     chan struct{}     // holds one while duties are being carried out
 	trouble  string            // of the last change of the catalog's group; whoever is busy has it
 }
 
@@ -124,6 +123,7 @@ func (n *Node) joinMesh(ctx context.Context, by lookup) error {
 	m := &mesh{
 		n: n, self: id.Node, name: self.Name, state: *id.Cluster, open: make(chan struct{}), wake: make(chan struct{}, 1), ending: make(chan struct{}),
 		stands: map[uint64]stand{}, linked: map[uint64]bool{}, detector: cluster.NewDetector(), gone: map[uint64]catalog.Incarnation{},
+		busy: make(chan struct{}, 1),
 	}
 	m.life, m.end = context.WithCancel(context.Background())
 	m.belong = belonging{m: m, book: id.Peers}

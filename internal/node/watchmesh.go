@@ -192,12 +192,26 @@ func (m *mesh) duties() {
 	})
 }
 
-// carryOut does the next thing that is to be done.
+// carryOut does what is to be done, and looks again as long as that lets something else be done.
 func (m *mesh) carryOut(v *catalog.View, st replica.RaftStatus) {
-	if !m.busy.CompareAndSwap(false, true) {
+	select {
+	case m.busy <- struct{}{}:
+	default:
 		return
 	}
-	defer m.busy.Store(false)
+	m.buryGone(v)
+	if next := v.NextLevel(); next != 0 {
+		m.command(catalog.RaiseLevel(next), nil)
+	}
+	more := m.votes(v, st)
+	<-m.busy
+	if more {
+		m.duties()
+	}
+}
+
+// buryGone has the catalog remove what dies with nodes that are gone.
+func (m *mesh) buryGone(v *catalog.View) {
 	for n := range v.Nodes().All() {
 		m.mu.Lock()
 		gone := m.stands[n.ID].is == cluster.Gone && n.ID != m.self && m.gone[n.ID] != n.Incarnation && n.Incarnation != 0
@@ -213,24 +227,43 @@ func (m *mesh) carryOut(v *catalog.View, st replica.RaftStatus) {
 			})
 		}
 	}
-	if next := v.NextLevel(); next != 0 {
-		m.command(catalog.RaiseLevel(next), nil)
+}
+
+// votes does the next thing for the members of the catalog's group and their votes, and reports whether something was done, so that
+// there may be more.
+func (m *mesh) votes(v *catalog.View, st replica.RaftStatus) (more bool) {
+	if untrue := catgroup.Untrue(v, st); len(untrue) > 0 {
+		return m.tellVotes(untrue)
 	}
 	change, why := catgroup.NextChange(v, st, m.self, m.isUp)
-	switch {
-	case change != nil:
-		done := make(chan error, 1)
-		m.n.commands.Group().ChangeMembers(*change, func(err error) { done <- err })
-		select {
-		case err := <-done:
-			m.tellChange(why, m.nameOf(change.Member.Node), err)
-		case <-m.ending:
-		}
-	default:
-		for _, cmd := range catgroup.Votes(v, st) {
-			m.command(cmd, nil)
-		}
+	if change == nil {
+		return m.tellVotes(catgroup.Votes(v, st))
 	}
+	done := make(chan error, 1)
+	m.n.commands.Group().ChangeMembers(*change, func(err error) { done <- err })
+	select {
+	case err := <-done:
+		m.tellChange(why, m.nameOf(change.Member.Node), err)
+		return err == nil
+	case <-m.ending:
+		return false
+	}
+}
+
+// tellVotes has the catalog know who votes, and reports whether all nodes that are there do then.
+func (m *mesh) tellVotes(cmds [][]byte) (told bool) {
+	answers := make(chan bool, len(cmds))
+	for _, cmd := range cmds {
+		m.forward.Propose(cmd, true, func(result any, err error) {
+			r, is := result.(*catalog.Result)
+			answers <- err == nil && is && r.Err == nil
+		})
+	}
+	told = len(cmds) > 0
+	for range cmds {
+		told = <-answers && told
+	}
+	return told
 }
 
 // tellChange writes down what came of a change of the catalog's group; the same trouble once in a row.

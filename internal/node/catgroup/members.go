@@ -53,9 +53,21 @@ func NextChange(v *catalog.View, st replica.RaftStatus, self uint64, up func(uin
 
 // Votes are the commands by which the catalog learns who votes in its group, for those who choose.
 func Votes(v *catalog.View, st replica.RaftStatus) (cmds [][]byte) {
-	for _, member := range st.Members {
-		if n := v.Node(member.Node); n != nil && n.Voter == member.Learner {
-			cmds = append(cmds, catalog.SetVoter(n.ID, !member.Learner))
+	return tell(v, st, func(bool) bool { return true })
+}
+
+// Untrue are those of Votes that take back what the catalog says: a node does not vote, or not any more. So it is for all others
+// when a member was made the only one (replica.Group.ForceSingle). They come before any change of the members: whoever finds in the
+// catalog that a node votes relies on it, as who stops the node that was left as soon as enough others vote again.
+func Untrue(v *catalog.View, st replica.RaftStatus) (cmds [][]byte) {
+	return tell(v, st, func(votes bool) bool { return !votes })
+}
+
+func tell(v *catalog.View, st replica.RaftStatus, which func(votes bool) bool) (cmds [][]byte) {
+	for n := range v.Nodes().All() {
+		votes := slices.ContainsFunc(st.Members, func(member replica.MemberStatus) bool { return member.Node == n.ID && !member.Learner })
+		if n.Voter != votes && which(votes) {
+			cmds = append(cmds, catalog.SetVoter(n.ID, votes))
 		}
 	}
 	return cmds
