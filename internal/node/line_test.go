@@ -13,7 +13,9 @@ import (
 
 	"holdfast/internal/clock"
 	"holdfast/internal/cluster"
+	"holdfast/internal/node/catgroup"
 	"holdfast/internal/peer"
+	"holdfast/internal/replica"
 )
 
 // journal is a log that can be read.
@@ -189,6 +191,44 @@ func TestWhoWasAwayDuringAForceFollows(t *testing.T) {
 	}
 	declare(t, tr.nodes[1], "after")
 	eventually(t, "the three are a cluster", func() bool { return tr.has(0, "after") && tr.has(2, "after") })
+}
+
+// A node that went on alone is stopped while those that are back get their votes, one after the other: it goes when they can decide without
+// it.
+func TestANodeThatStopsLeavesAMajority(t *testing.T) {
+	t.Parallel()
+	tr := newTrio(t)
+	tr.start(t, 0, 1, 2)
+	tr.stopAll(t)
+	tr.alone(t, 0)
+	status := func() replica.RaftStatus {
+		asked := make(chan replica.RaftStatus, 1)
+		tr.nodes[0].commands.Group().AskRaftStatus(func(st replica.RaftStatus) { asked <- st })
+		return <-asked
+	}
+	eventually(t, "the others are members again", func() bool { return len(status().Members) == 3 })
+	busy := tr.nodes[0].mesh.busy
+	busy <- struct{}{} // nobody gets a vote
+	tr.start(t, 1, 2)
+	eventually(t, "both could vote", func() bool {
+		st := status()
+		able := 0
+		for i := range st.Members {
+			if catgroup.IsAble(&st, &st.Members[i]) && tr.nodes[0].mesh.isUp(st.Members[i].Node) {
+				able++
+			}
+		}
+		return able == 3
+	})
+	for i := range tr.nodes {
+		eventually(t, "one votes, and is said to", func() bool { return voters(tr.nodes[i]) == 1 })
+	}
+	<-busy
+	tr.stop(t, 0)
+	declare(t, tr.nodes[1], "after")
+	if voters(tr.nodes[1]) != 3 {
+		t.Errorf("%d vote", voters(tr.nodes[1]))
+	}
 }
 
 func voters(n *Node) (count int) {

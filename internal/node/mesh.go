@@ -481,7 +481,10 @@ const handOverRest = 500 * time.Millisecond
 // time it does so only if it came to lead something meanwhile.
 func (m *mesh) handOver() {
 	left := m.n.groups.Leading()
-	if left <= m.kept || !m.othersVote() {
+	if left <= m.kept {
+		return
+	}
+	if m.settleVotes(); !m.othersVote() {
 		return
 	}
 	m.n.groups.HandOver()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"holdfast/internal/catalog"
+	"holdfast/internal/clock"
 	"holdfast/internal/cluster"
 	"holdfast/internal/node/catgroup"
 	"holdfast/internal/peer"
@@ -264,6 +265,37 @@ func (m *mesh) tellVotes(cmds [][]byte) (told bool) {
 		told = <-answers && told
 	}
 	return told
+}
+
+// settleVotes has what is under way for the votes come to its end before this node, which leads the catalog's group, goes. Two of
+// three that vote for a moment, while the third has yet to get its vote, decide nothing when one of them is gone. What it brought
+// about is applied on all nodes that are there, so that whoever leads next knows of it.
+func (m *mesh) settleVotes() {
+	late, over := clock.After(m.n.clock, handOverWait)
+	defer over()
+	for more := true; more; {
+		v, asked := m.n.catalog.View(), make(chan replica.RaftStatus, 1)
+		m.n.commands.Group().AskRaftStatus(func(st replica.RaftStatus) { asked <- st })
+		st := <-asked
+		if !st.Serving {
+			return
+		}
+		select {
+		case m.busy <- struct{}{}:
+		case <-late:
+			return
+		}
+		done := make(chan bool, 1)
+		m.ended.Go(func() {
+			defer func() { <-m.busy }()
+			done <- m.votes(v, st)
+		})
+		select {
+		case more = <-done:
+		case <-late:
+			return
+		}
+	}
 }
 
 // tellChange writes down what came of a change of the catalog's group; the same trouble once in a row.
