@@ -100,6 +100,7 @@ type raftGroup struct {
 	gaveWay  bool  // it has asked for an election, and leaves it to another one that does
 	counted  bool  // in Node.Leading
 	handing  bool  // the leadership is being handed over
+	passing  bool  // it was, and the next leader does not serve yet, as far as is known here
 	ended    bool
 	create   bool // the first snapshot is to be written
 	outside  bool // this member was removed by what it has applied

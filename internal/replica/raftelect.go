@@ -353,10 +353,11 @@ func (n *Node) HandOver() {
 	}
 }
 
-// Leading returns how many raft groups this node leads and serves.
+// Leading returns how many raft groups this node leads and serves, or has handed over to a member that does not serve yet. That one may
+// need this member to learn that a change of the members is committed, without which nobody else's vote may be enough for it.
 func (n *Node) Leading() int { return int(n.leading.Load()) }
 
-// leads keeps count of the groups that are led here.
+// leads keeps count of the groups for Leading.
 func (n *Node) leads(x *raftGroup, serving bool) {
 	if serving != x.counted {
 		x.counted = serving

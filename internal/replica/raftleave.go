@@ -54,6 +54,8 @@ func (x *raftGroup) leave() {
 	x.failChanges(ErrRemoved)
 	x.failReads(ErrRemoved)
 	x.forcesDone(ErrRemoved)
+	x.passing = false
+	x.g.shard.node.leads(x, false)
 	x.g.Wake() // to let go of what came
 	if h, is := x.host.(RemovedHost); is {
 		h.Removed()

@@ -246,11 +246,13 @@ func (x *raftGroup) checkRole() {
 		}
 		if !x.serving {
 			x.failChanges(x.notLeader())
+			x.passing = x.passing || x.handing
 			x.handing = false
 		}
-		x.g.shard.node.leads(x, x.serving)
 		x.host.Role(now.term, now.leader, now.serving)
 	}
+	x.passing = x.passing && !x.serving && x.store.appliedTerm != x.term
+	x.g.shard.node.leads(x, x.serving || x.passing)
 }
 
 // abandon gives up the entry under way: it may still be committed, but nobody here will say so.
