@@ -88,6 +88,8 @@ func (l *Log) checkpoint(clean bool) error {
 		l.kee.dead = append(l.kee.dead, s)
 	}
 	l.letGo(held)
+	l.witness.checkpoint.Store(no)
+	kick(l.in.wake)
 	l.times.checkpoint.since(began, l.o.Clock.Mono())
 	return nil
 }

@@ -81,12 +81,12 @@ func (l *Log) commitOrSleep() bool {
 		wakeAt = c.lazyAt
 	case closing:
 		return false
-	case l.markDue():
-		if wakeAt = c.lastCommit + int64(markDelay); now >= wakeAt {
-			return l.writeMark()
+	default:
+		did, at := l.calm(now)
+		if did {
+			return !l.failed.Load()
 		}
-	case l.sealActive():
-		return true
+		wakeAt = at
 	}
 	if wakeAt > 0 {
 		c.timer.Reset(time.Duration(wakeAt - now))
@@ -106,10 +106,31 @@ func (l *Log) StepCommit() bool {
 	switch {
 	case waits || !c.fair.empty() || len(c.recs) > 0:
 		return l.commitOnce()
-	case l.markDue():
-		return l.o.Clock.Mono() >= c.lastCommit+int64(markDelay) && l.writeMark()
 	}
-	return l.sealActive()
+	did, _ := l.calm(l.o.Clock.Mono())
+	return did && !l.failed.Load()
+}
+
+// calm does what is due while nothing is appended, or says when something will be, 0 if nothing is.
+func (l *Log) calm(now int64) (did bool, at int64) {
+	if l.markDue() {
+		at = l.com.lastCommit + int64(markDelay)
+		if now >= at {
+			l.writeMark()
+			return true, 0
+		}
+	}
+	if l.witnessDue() {
+		due := l.witness.at + int64(witnessEvery)
+		if now >= due {
+			l.keep(l.renewWitness())
+			return true, 0
+		}
+		if at == 0 || due < at {
+			at = due
+		}
+	}
+	return at == 0 && l.sealActive(), at
 }
 
 // commitOnce writes one frame of what waits and reports what has become stable. False: the log has failed, or there is no room
@@ -283,7 +304,7 @@ func (l *Log) writeFrame() bool {
 	l.times.write.since(start, wrote)
 	l.times.sync.since(wrote, now)
 	c.lastCommit = now
-	if fresh {
+	if fresh || now-l.witness.at >= int64(witnessEvery) {
 		if err := l.writeWitness(seg, c.written); err != nil {
 			l.fail(err)
 			return false
@@ -368,7 +389,8 @@ func (l *Log) encode(seg *segment, fresh bool) {
 		records: uint32(len(c.recs)), listLen: n, stamp: stamp,
 	})
 	c.buf, c.written = buf, seq
-	c.list, c.nextList = c.nextList, c.list
+	l.witness.remember(l.seq, list, fresh)
+	c.list, c.nextList = c.nextList, list
 }
 
 // publish enters the frame just synced into the index.

@@ -14,13 +14,11 @@ import (
 	"holdfast/internal/vfs"
 )
 
-// settle makes everything appended stable and writes the mark, so that each frame is known to have been durable.
+// settle makes everything appended stable and lets a second pass, so that each frame is known to have been durable.
 func (w *world) settle() {
 	w.commit()
 	w.clk.Advance(time.Second)
-	if w.l.markDue() {
-		w.l.writeMark()
-	}
+	w.calm()
 }
 
 // look opens a copy of a disk and returns the states replayed.

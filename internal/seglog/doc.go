@@ -25,7 +25,7 @@
 //	keeper.go      behind the writing: footers, checkpoints, sizes, audits, recycling
 //	checkpoint.go  the index as a file
 //	rewrite.go     survivors into cold segments
-//	witness.go     the page that names the newest segment
+//	witness.go     the pages that name the newest segment and say how far it is durable
 //	recover.go     Open: checkpoint, chain of segments, verdicts;  files.go  the files it finds;  scan.go  one segment, torn or
 //	               corrupt;  replay.go  what it hands back
 //	stats.go       counters and the watchdog;  times.go  how long things took

@@ -89,7 +89,7 @@ func (rc *recovery) usable(c *loaded) bool {
 			return false
 		}
 	}
-	if w := &rc.sc.witness; w.head.seq > c.cut.seq {
+	if w := &rc.sc.witness; w.head.seq > c.cut.seq && w.checkpoint < rc.unread {
 		if f := rc.files[w.header.id]; f == nil || !f.ok || f.head.gen != w.head.gen {
 			return false // lost, or given up after a newer one
 		}

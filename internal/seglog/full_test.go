@@ -150,7 +150,7 @@ func TestStartsOnAFullDisk(t *testing.T) {
 // whose index it returns.
 func (r *rig) fillUp(segments int, bytes int) uint64 {
 	r.t.Helper()
-	r.fs.SetCapacity(int64(segments)*64<<10 + pageSize)
+	r.fs.SetCapacity(int64(segments)*64<<10 + witnessPages*pageSize)
 	for index := uint64(1); ; index++ {
 		r.l.Append(&Batch{Records: []Record{entryRecord(2, index, index, 1, bytes)}, Sync: true})
 		if !r.commit() {

@@ -79,19 +79,34 @@ func FuzzFrameHead(f *testing.F) {
 	})
 }
 
-// witnessPage is a witness of segment 9.
-func witnessPage() []byte {
+// oldWitness is a witness of segment 9, as the first build that had one wrote it.
+func oldWitness() []byte {
 	buf, n := openFrame(nil, appendList(nil, &Record{Group: 3, Kind: KindEntry, Index: 77}))
 	buf = segmentHeader{kind: segmentHot, id: 9, prevGen: 4, prevLast: 5, size: 1 << 20}.append(buf)
 	return sealFrame(buf, 0, head{gen: 7, seq: 6, synced: 12, kind: frameHeader, listLen: n})
 }
 
-func FuzzWitness(f *testing.F) {
-	w := parseWitness(witnessPage())
-	if s := (&segment{id: 9, gen: 7}); w.durable(s) != 12 || w.header.prevLast != 5 || len(w.list) == 0 {
-		f.Fatalf("read back: %+v", w)
+// witnessPage is one of now.
+func witnessPage() []byte {
+	list := func(index uint64) []byte { return appendList(nil, &Record{Group: 3, Kind: KindEntry, Index: index}) }
+	t := testimony{
+		head:       head{gen: 7, seq: 6, synced: 12, kind: frameHeader},
+		header:     segmentHeader{kind: segmentHot, id: 9, prevGen: 4, prevLast: 5, size: 1 << 20},
+		checkpoint: 17,
 	}
-	f.Add(witnessPage(), false)
+	t.take(list(77), []listed{{7, list(75)}, {9, list(76)}})
+	return t.encode()
+}
+
+func FuzzWitness(f *testing.F) {
+	s := &segment{id: 9, gen: 7, firstSeq: 6}
+	for i, p := range [][]byte{oldWitness(), witnessPage()} {
+		w := parseWitness(p)
+		if w.durable(s) != 12 || w.header.prevLast != 5 || len(w.listOf(s, 12)) == 0 || w.checkpoint != uint64(17*i) || len(w.listOf(s, 7)) != 3*i {
+			f.Fatalf("read back: %+v", w)
+		}
+		f.Add(p, false)
+	}
 	f.Add(witnessPage(), true)
 	f.Add(make([]byte, pageSize), false)
 	f.Fuzz(func(t *testing.T, p []byte, fix bool) {

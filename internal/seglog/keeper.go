@@ -68,7 +68,7 @@ func (l *Log) StepKeep() bool { return !l.failed.Load() && (l.keepStep() || l.pr
 // keepStep does one thing that is due and tells whether it did, so that more may be.
 func (l *Log) keepStep() bool {
 	now := l.o.Clock.Mono()
-	if l.witness.due.Swap(false) {
+	if l.witness.wrote.Load() != l.witness.synced.Load() {
 		return l.keep(l.syncWitness())
 	}
 	if s := l.needsFooter(); s != nil {

@@ -257,7 +257,9 @@ func (l *Log) Close(clean bool) error {
 		case l.in.waiting():
 			err = ErrClosed
 		case clean:
-			err = l.checkpoint(true)
+			if err = l.checkpoint(true); err == nil {
+				err = l.closeWitness()
+			}
 		}
 	}
 	l.closeFiles()

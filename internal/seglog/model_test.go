@@ -249,9 +249,7 @@ func (w *world) step() {
 	default:
 		w.clk.Advance(500e6)
 		w.keep()
-		if w.l.markDue() && !w.l.failed.Load() {
-			w.l.writeMark()
-		}
+		w.calm()
 	}
 }
 

@@ -43,7 +43,17 @@ func (l *Log) open() error {
 		return err
 	}
 	rc := &recovery{l: l, files: files, sc: scanner{l: l, witness: l.readWitness()}}
-	l.gen, l.nextID = max(l.gen, rc.sc.witness.head.gen), max(l.nextID, rc.sc.witness.header.id+1)
+	w := &rc.sc.witness
+	l.gen, l.nextID = max(l.gen, w.head.gen), max(l.nextID, w.header.id+1)
+	if w.checkpoint > l.ckptNo {
+		l.log.Error("the newest checkpoint is gone", "name", checkpointName(w.checkpoint))
+		l.ckptNo, older = w.checkpoint, true
+	}
+	if older {
+		rc.unread = l.ckptNo
+	}
+	l.witness.said = *w
+	l.witness.checkpoint.Store(l.ckptNo)
 	if ckpt != nil && (!older || rc.usable(ckpt)) {
 		rc.newest = !older
 		rc.fromCheckpoint(ckpt)
@@ -70,6 +80,7 @@ type recovery struct {
 	cut     cut
 	cutLost *segment // the one with the cut is gone, and the log may have gone on in it
 	newest  bool     // recovering from the newest checkpoint there was
+	unread  uint64   // the number of the newest checkpoint, if it is damaged or gone
 	gen     uint64   // generations up to this one the checkpoint knew
 	chain   []*fileOnDisk
 	cold    []*fileOnDisk // without a checkpoint
@@ -372,7 +383,11 @@ func (rc *recovery) judge() {
 	if sc.check && len(sc.holes) > 0 { // nothing readable follows the last hole
 		sc.blind = max(sc.blind, sc.holes[len(sc.holes)-1].last)
 	}
-	for _, h := range sc.holes {
+	for i, h := range sc.holes {
+		if i+1 < len(sc.holes) && sc.holes[i+1].first == h.last+1 && sc.holes[i+1].seg == h.seg {
+			sc.holes[i+1].first = h.first // told as one
+			continue
+		}
 		l.log.Error("corruption: frames that were durable cannot be read",
 			"segment", segmentName(h.seg), "first", h.first, "last", h.last)
 	}
@@ -470,6 +485,9 @@ func (rc *recovery) finish() error {
 		live += s.liveBytes
 	}
 	l.target = l.calmTarget(live)
+	if len(rc.sc.holes) > 0 {
+		l.logged = l.o.CheckpointBytes // the verdict is to be in a checkpoint soon: a second look may know less
+	}
 	l.changed = rc.sc.frames > 0 || len(l.hits) > 0 || len(rc.chain) > 0
 	return nil
 }

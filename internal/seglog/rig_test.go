@@ -81,6 +81,13 @@ func (r *rig) commit() bool {
 	return true
 }
 
+// calm has the committer do what it does when nothing is appended.
+func (r *rig) calm() {
+	for did := true; did && !r.l.failed.Load(); {
+		did, _ = r.l.calm(r.clk.Mono())
+	}
+}
+
 // keep lets the keeper and the preparer do all that is due.
 func (r *rig) keep() {
 	for i := 0; !r.l.failed.Load() && (r.l.keepStep() || r.l.prepareStep()); i++ {

@@ -280,7 +280,9 @@ func (sc *scanner) scan(s *segment, file vfs.File, off int64, limit uint64) {
 		}
 		next, found := r.nextHead(off, s.gen, sc.expect) // behind a header, whole or not
 		if !found || limit != 0 && next.seq > limit {
-			sc.hole(s, sc.expect, durable)
+			if limit != 0 || !sc.listedHole(s, durable) {
+				sc.hole(s, sc.expect, durable)
+			}
 			break
 		}
 		if off == 0 && next.seq == sc.expect+1 { // no record was in it
@@ -290,7 +292,9 @@ func (sc *scanner) scan(s *segment, file vfs.File, off int64, limit uint64) {
 		}
 		off = int64(next.off)
 		if next.kind == frameFooter {
-			sc.hole(s, sc.expect, next.seq)
+			if !sc.listedHole(s, next.seq) {
+				sc.hole(s, sc.expect, next.seq)
+			}
 			if _, list, ok := r.head(off, s.gen); ok && len(list) > 0 {
 				sc.checkList(list)
 			}
@@ -298,8 +302,8 @@ func (sc *scanner) scan(s *segment, file vfs.File, off int64, limit uint64) {
 		}
 		sc.hole(s, sc.expect, next.seq-1)
 	}
-	if n := len(sc.holes); limit == 0 && sc.check && n > 0 && sc.holes[n-1].last == sc.witness.durable(s) && len(sc.witness.list) > 0 {
-		sc.checkList(sc.witness.list)
+	if limit == 0 {
+		sc.askWitness(s)
 	}
 	s.end, s.stable, s.lastSeq = off, off, sc.expect-1
 }
@@ -332,15 +336,45 @@ func (sc *scanner) salvage(s *segment, r *frameReader, off int64, h head) {
 	sc.whole = whole
 }
 
+// listedHole notes that all frames up to the last one that was durable are lost, if the witness has their lists.
+func (sc *scanner) listedHole(s *segment, last uint64) bool {
+	lists := sc.witness.lists(s, sc.expect)
+	if len(lists) == 0 || lists[len(lists)-1].seq != last {
+		return false
+	}
+	for _, frame := range lists {
+		sc.gap(s, sc.expect, frame.seq)
+		sc.checkList(frame.list)
+	}
+	return true
+}
+
+// askWitness learns what the last hole held where no list has told.
+func (sc *scanner) askWitness(s *segment) {
+	if n := len(sc.holes); sc.check && n > 0 && sc.holes[n-1].seg == s.id {
+		if list := sc.witness.listOf(s, sc.holes[n-1].last); len(list) > 0 {
+			sc.checkList(list)
+		}
+	}
+}
+
 // hole notes lost frames. The frame that follows lists the groups of the last of them; the lists of the others are lost.
 func (sc *scanner) hole(s *segment, first, last uint64) {
+	sc.gap(s, first, last)
+	if last > first {
+		sc.blind = max(sc.blind, last)
+	}
+}
+
+// gap notes lost frames, of which the last one is to be listed, and the others held nothing.
+func (sc *scanner) gap(s *segment, first, last uint64) {
+	if sc.askWitness(s); sc.check { // the list of what was lost before is lost with them
+		sc.blind = max(sc.blind, first-1)
+	}
 	sc.holes = append(sc.holes, hole{s.id, first, last})
 	sc.expect = last + 1
 	sc.check, sc.whole = true, 0
 	sc.list = append(sc.list[:0], unknownList...)
-	if last > first {
-		sc.blind = max(sc.blind, last)
-	}
 }
 
 // checkList learns from the list of a frame what the lost one before it held. Of a damaged frame the first records are whole.

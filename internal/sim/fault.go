@@ -105,16 +105,22 @@ func (w *World) fault() {
 	}
 }
 
-// damage damages the log of the frail node while it is off: a bit, a whole sector, or a file.
+// damage damages the log of the frail node while it is off: a bit, a whole sector, the end of a file, or all of it.
 func (w *World) damage() {
 	n := w.frail()
 	if !w.mayHarm(n) || n.disk.Log.Stats().Syncs == 0 {
 		return
 	}
-	// What was told to be stable must be known to have been: a mark is written behind it, which otherwise comes a moment later.
+	// What was told to be stable must be known to have been: a mark is written behind it, which otherwise comes a moment later, and, where
+	// the mark may go with it, the log's witness says so after a second.
 	n.disk.full = 0
-	w.tick()
-	w.tick()
+	end, wait := w.rng.IntN(6) == 0, 2
+	if end {
+		wait = 21
+	}
+	for range wait {
+		w.tick()
+	}
 	for n.disk.Log.StepCommit() {
 	}
 	n.disk.full = 1
@@ -130,6 +136,9 @@ func (w *World) damage() {
 	case w.rng.IntN(8) == 0:
 		_ = fs.Remove(name)
 		_ = fs.SyncDir("log")
+	case end:
+		what = "cut off"
+		overwrite(w, fs, name, used[w.rng.IntN(len(used))])
 	default:
 		off := used[w.rng.IntN(len(used))]
 		what = "flipped"
@@ -212,6 +221,23 @@ func sectors(w *World, fs *vfs.Mem, name string) (used []int64) {
 		}
 	}
 	return used
+}
+
+// overwrite fills the end of a file with zeros.
+func overwrite(w *World, fs *vfs.Mem, name string, from int64) {
+	f, err := fs.Open(name)
+	if err != nil {
+		w.failf("%v", err)
+		return
+	}
+	defer f.Close()
+	size, _ := f.Size()
+	if _, err = f.WriteAt(make([]byte, size-from), from); err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		w.failf("%v", err)
+	}
 }
 
 // fly lets much time pass.

@@ -40,13 +40,13 @@ var noticed = []struct {
 	{planted.FollowerSkips, 1, 300},
 	{planted.OrderLost, 1, 300},
 	{planted.ConsumersNotAgain, 2, 300},
-	{planted.WindowLeaks, 163, 1000},
+	{planted.WindowLeaks, 140, 1000},
 	{planted.BarrierAtOnce, 16, 300},
 	{planted.CommandSkipped, 1, 300},
 	{planted.CommandTwice, 30, 300},
 	{planted.StateUnheard, 69, 1500},
 	{planted.AnsweredHere, 1, 300},
-	{planted.SyncForgets, 175, 1000},
+	{planted.SyncForgets, 78, 300},
 	{planted.ChunksKept, 128, 2500},
 }
 
