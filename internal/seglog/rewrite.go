@@ -273,10 +273,17 @@ func (l *Log) moveRun(r *run) error {
 		out.Blocks, size = nil, 0
 		return l.addCold(movedRecord{r: r}, rec, 0)
 	}
+	missing := uint64(0)
+	for _, ids := range live {
+		missing += ids.Last - ids.First + 1
+	}
 	for _, e := range entries {
 		want := overlap(live, e.first, e.first+uint64(e.count)-1)
 		if len(want) == 0 {
 			continue
+		}
+		for _, ids := range want {
+			missing -= ids.Last - ids.First + 1
 		}
 		_, rec, err := w.record(r.seg, e.off)
 		if err == nil && rec.group != r.g.id {
@@ -310,6 +317,9 @@ func (l *Log) moveRun(r *run) error {
 				out.Blocks = append(out.Blocks, b)
 			}
 		}
+	}
+	if missing > 0 { // the table was made anew from the frames that are left
+		l.unreadable(r.seg, r.g.id, fmt.Errorf("%d items are in none of its records", missing))
 	}
 	return put()
 }
