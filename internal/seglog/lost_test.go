@@ -162,6 +162,30 @@ func TestDamagedTableOfTangledRuns(t *testing.T) {
 	}
 }
 
+// TestItemsWithoutTableAndFrame: where the end of a sealed segment is gone, the table with it, the items of the frames that are lost are in
+// no table that can be made anew. The rewriter says so and lets the segment be; it does not try for ever. R202
+func TestItemsWithoutTableAndFrame(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.append(entryRecord(2, 1, 1, 2, 100))
+	lost := r.l.active.end
+	r.append(entryRecord(2, 2, 3, 2, 100))
+	seg, end := r.l.active, r.l.active.end
+	r.sealed()
+	if err := r.l.writeFooter(seg); err != nil {
+		t.Fatal(err)
+	}
+	r.append(snapshotRecord(2, 2))
+	r.zero(segmentName(seg.id), lost, end+pageSize)
+	if err := r.l.rewrite(seg); err != nil {
+		t.Fatal(err)
+	}
+	if hit := r.hitGroups(); !slices.Equal(hit, []GroupID{2}) || !seg.stuck {
+		t.Fatalf("quarantined %v, stuck %v", hit, seg.stuck)
+	}
+	r.mustRead(2, 2)
+}
+
 // TestDamagedSnapshotIsReplaced: a snapshot found damaged while its group runs is written anew; a group that does not answer
 // is quarantined. R202
 func TestDamagedSnapshotIsReplaced(t *testing.T) {
