@@ -92,6 +92,32 @@ func TestRaftRestEndsWithDamageOfTheLeader(t *testing.T) {
 	}
 }
 
+// One that lacks what the others have committed is woken all the same, and is as good as any: it hears nothing of a commit that it
+// could take for entries that it has lost.
+func TestRaftDamageOfTheLeaderFindsALaggard(t *testing.T) {
+	c := newCluster(t, 76, 3, 3, Options{Rest: true})
+	c.settleFor(2 * restTicks)
+	l := c.leader()
+	late := c.nodes[l.id%3]
+	c.wire(l.id, late.id).broken = true
+	c.propose(l)
+	c.settle()
+	want(t, "confirmed by two", len(c.judge.done), 1)
+	c.wire(l.id, late.id).broken = false
+	l.h.g.Fail(errors.New("damaged"))
+	c.settleFor(3 * restTicks)
+	if late.h.g.failed != nil {
+		t.Fatalf("the one that lags is out of service: %v", late.h.g.failed)
+	}
+	next := c.leader()
+	if next == nil || next == l {
+		t.Fatal("nobody leads")
+	}
+	c.propose(next)
+	c.settle()
+	want(t, "confirmed", len(c.judge.done), 2)
+}
+
 // Two of three are gone: who is left does not rest, and does not lead for ever.
 func TestRaftDoesNotRestAlone(t *testing.T) {
 	c := newCluster(t, 72, 3, 3, Options{Rest: true})

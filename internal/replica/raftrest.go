@@ -118,14 +118,14 @@ func (x *raftGroup) sayRest(s *Shard) {
 }
 
 // wakeOthers has the members wake whose leader this is, and who are to look for another one: it has come to its end, while its node is
-// still there. They may rest though it has just woken.
+// still there. They may rest though it has just woken. Nothing is said of what is committed: they may not have that.
 func (x *raftGroup) wakeOthers(s *Shard) {
 	if x.ended || x.state != raft.StateLeader {
 		return
 	}
 	for _, m := range x.list() {
 		if m.ID != x.self {
-			s.beat(m.Node, beat{group: x.g.id, to: m.ID, from: x.self, term: x.term, commit: x.store.commit})
+			s.beat(m.Node, beat{group: x.g.id, to: m.ID, from: x.self, term: x.term})
 		}
 	}
 }
