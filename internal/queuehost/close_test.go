@@ -62,13 +62,14 @@ func TestFarChunksForNoSessionAreBounded(t *testing.T) {
 }
 
 // A node with sessions that this one does not know of the cluster counts as removed when it has been unknown for long: if the cluster
-// was told of it meanwhile it does not.
+// was told of it meanwhile it does not. So does one that was of the cluster when this node met it, and is not any more.
 func TestStrangersAreRemoved(t *testing.T) {
 	members := map[uint64]bool{3: true}
 	rig := newRig(t, newFakeLog(), nil, func(_ *replicaOptions, o *Options) { o.Member = func(n uint64) bool { return members[n] } })
 	for _, node := range []uint64{3, 4, 5} {
 		rig.reg.meet(node)
 	}
+	rig.reg.Tick()
 	gone := func(node uint64) bool { return rig.reg.health.of(node).gone == everyProcess }
 	rig.clock.Advance(strangerFor / 2)
 	rig.reg.meet(4) // again
@@ -80,5 +81,10 @@ func TestStrangersAreRemoved(t *testing.T) {
 	rig.clock.Advance(time.Millisecond)
 	rig.reg.Tick()
 	want(t, "who is removed", []bool{gone(3), gone(4), gone(5)}, []bool{false, true, false})
-	want(t, "strangers that are left", len(rig.reg.health.strangers), 0)
+	delete(members, 3)
+	rig.reg.Tick()
+	rig.clock.Advance(strangerFor)
+	rig.reg.Tick()
+	want(t, "who is removed then", []bool{gone(3), gone(4), gone(5)}, []bool{true, true, false})
+	want(t, "nodes that may still be removed", len(rig.reg.health.met), 1)
 }

@@ -1,7 +1,6 @@
 package queuehost
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -12,9 +11,13 @@ import (
 type health struct {
 	mu    sync.Mutex
 	nodes map[uint64]nodeHealth
-	// strangers are nodes that have sessions and are not of the cluster, since when this node knows.
-	strangers map[uint64]int64
+	// met are the nodes that have sessions with queues led here, and since when this node knows that they are not of the cluster;
+	// belongs: they are.
+	met map[uint64]int64
 }
+
+// belongs is no time: the node is of the cluster.
+const belongs = int64(-1)
 
 // strangerFor is how long a node that has a session may be unknown: this node may be behind with what it knows of the cluster.
 const strangerFor = 30 * time.Second
@@ -67,34 +70,39 @@ func (r *Registry) Removed(node uint64) { r.Gone(node, everyProcess) }
 
 // meet notes a node that has a session with a queue which begins to be led here.
 func (r *Registry) meet(node uint64) {
-	if r.o.Member == nil || node == r.self() || r.o.Member(node) {
+	if r.o.Member == nil || node == r.self() {
 		return
 	}
 	r.health.mu.Lock()
 	defer r.health.mu.Unlock()
-	if r.health.strangers == nil {
-		r.health.strangers = map[uint64]int64{}
+	if r.health.met == nil {
+		r.health.met = map[uint64]int64{}
 	}
-	if _, is := r.health.strangers[node]; !is {
-		r.health.strangers[node] = r.o.Clock.Mono()
+	if _, is := r.health.met[node]; !is {
+		r.health.met[node] = belongs
+		if !r.o.Member(node) {
+			r.health.met[node] = r.o.Clock.Mono()
+		}
 	}
 }
 
-// tickStrangers ends the sessions of nodes that were removed while this one did not hear it: when it was down.
+// tickStrangers ends the sessions of nodes that were removed while this one did not hear it: when it was down, or had just come
+// and was behind with what it knows of the cluster.
 func (r *Registry) tickStrangers() {
 	var removed []uint64
 	now := r.o.Clock.Mono()
 	r.health.mu.Lock()
-	maps.DeleteFunc(r.health.strangers, func(node uint64, since int64) bool {
-		if r.o.Member(node) {
-			return true
-		}
-		over := now-since >= int64(strangerFor)
-		if over {
+	for node, since := range r.health.met {
+		switch {
+		case r.o.Member(node):
+			r.health.met[node] = belongs
+		case since == belongs:
+			r.health.met[node] = now
+		case now-since >= int64(strangerFor):
 			removed = append(removed, node)
+			delete(r.health.met, node)
 		}
-		return over
-	})
+	}
 	r.health.mu.Unlock()
 	slices.Sort(removed)
 	for _, node := range removed {

@@ -87,6 +87,7 @@ func (h *host) packResume(e *replica.Entry, p *pack, o *op) step {
 		ls = &leadSession{id: queue.SessionID(e.Index*sessionsAtOnce + l.named), node: node, incarnation: incarnation}
 		l.named++
 		l.sessions[node] = ls
+		h.reg.meet(node)
 		fallthrough
 	case ls.suspect:
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.SessionOpen, Session: ls.id, Node: node, Incarnation: incarnation})
