@@ -346,10 +346,29 @@ func (n *node) lookAt(id catalog.QueueID, h *queuehost.Handle, st *replica.RaftS
 			n.w.trace("queue %d: %s: node %d (%v)", id, why, change.Member.Node, err)
 			delete(o.tending, seglog.GroupID(id))
 		})
-	} else if cmd := catgroup.Follow(v, id, st, 0); cmd != nil {
+	} else if catgroup.Follow(v, id, st, 0) != nil {
 		o.tending[seglog.GroupID(id)] = true
-		o.forward.Propose(cmd, true, func(any, error) { delete(o.tending, seglog.GroupID(id)) })
+		n.record(id, g, 0, func() { delete(o.tending, seglog.GroupID(id)) })
 	}
+}
+
+// record has the catalog follow the members of a group that is led here, if that is sure.
+func (n *node) record(id catalog.QueueID, g *replica.Group, come uint64, done func()) {
+	g.ReadIndex(time.Second, func(_ uint64, err error) {
+		if err != nil {
+			n.soon(done)
+			return
+		}
+		g.AskRaftStatus(func(st replica.RaftStatus) {
+			n.soon(func() {
+				if cmd := catgroup.Follow(n.view(), id, &st, come); cmd != nil && st.Serving {
+					n.order.forward.Propose(cmd, true, func(any, error) { done() })
+				} else {
+					done()
+				}
+			})
+		})
+	})
 }
 
 // orders are what was asked of the catalog, and what has become of it.

@@ -323,8 +323,8 @@ func (q *simQueue) step(w *World, n *node, g *replica.Group, c *change, st *repl
 		})
 		return
 	}
-	if cmd := catgroup.Follow(v, q.id(), st, come); cmd != nil {
-		n.order.forward.Propose(cmd, true, func(any, error) { c.asked = false })
+	if catgroup.Follow(v, q.id(), st, come) != nil {
+		n.record(q.id(), g, come, func() { c.asked = false })
 		return
 	}
 	c.asked = false

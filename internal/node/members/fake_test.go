@@ -57,6 +57,7 @@ type group struct {
 	blank   map[uint64]bool // nodes whose member has been told nothing yet
 	refuses error           // answers changes, if not nil
 	closed  error           // answers who would come, if not nil
+	deposed uint64          // the node that leads as far as it knows, and finds out when it asks
 	hold    bool            // changes wait
 	held    []func()
 }
@@ -195,6 +196,21 @@ func (s *seat) AskRaftStatus(fn func(replica.RaftStatus)) {
 	}
 	c.mu.Unlock()
 	fn(st)
+}
+
+// ReadIndex implements Group: who believes that it leads, and does not, finds out.
+func (s *seat) ReadIndex(_ time.Duration, done func(uint64, error)) {
+	s.town.mu.Lock()
+	deposed := s.deposed == s.node
+	if deposed {
+		s.deposed = 0
+	}
+	s.town.mu.Unlock()
+	if deposed {
+		done(0, replica.ErrNoAnswer)
+		return
+	}
+	done(100, nil)
 }
 
 func (s *seat) ChangeMembers(ch replica.MemberChange, done func(error)) {

@@ -77,6 +77,26 @@ func ask(ctx context.Context, g Group) (replica.RaftStatus, error) {
 	}
 }
 
+// surely is ask of a leader that has made sure that it leads. One that stood still, or is cut off, may believe for a while that it does,
+// and would tell the catalog of members that are gone.
+func surely(ctx context.Context, g Group) (replica.RaftStatus, error) {
+	sure := make(chan error, 1)
+	g.ReadIndex(tendWait, func(_ uint64, err error) { sure <- err })
+	select {
+	case err := <-sure:
+		if err != nil {
+			return replica.RaftStatus{}, err
+		}
+	case <-ctx.Done():
+		return replica.RaftStatus{}, errLate
+	}
+	st, err := ask(ctx, g)
+	if err == nil && !st.Serving {
+		err = &replica.NotLeaderError{Leader: st.LeadNode}
+	}
+	return st, err
+}
+
 // nodeOf returns the node of a member, 0 if there is none.
 func nodeOf(st *replica.RaftStatus, member uint64) uint64 {
 	for _, x := range st.Members {
@@ -362,7 +382,7 @@ const lookAgain = 5 * time.Millisecond
 
 // record has the catalog follow what the group here has agreed on. come is a learner that has come, or 0.
 func (m *Manager) record(ctx context.Context, id seglog.GroupID, g Group, come uint64) error {
-	st, err := ask(ctx, g)
+	st, err := surely(ctx, g)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 // Group is a member that is here; *replica.Group is one.
 type Group interface {
 	AskRaftStatus(func(replica.RaftStatus))
+	ReadIndex(wait time.Duration, done func(index uint64, err error))
 	ChangeMembers(replica.MemberChange, func(error))
 	TransferLeader(member uint64)
 	ForceSingle(func(error))

@@ -110,6 +110,23 @@ func TestTheCatalogFollowsTheGroup(t *testing.T) {
 	g.want("124", "124")
 }
 
+// Who only believes that it leads a group tells the catalog nothing of its members: one of them may be gone, and would begin anew
+// as if it had promised nothing.
+func TestTheCatalogFollowsNobodyWhoBelievesToLead(t *testing.T) {
+	c := newTown(t, 3)
+	g := c.queue("q", 1, 2)
+	g.members = append(g.members, replica.Member{ID: 3, Node: 3})
+	g.deposed = 1
+	c.nodes[1].lookAt(g.id)
+	if q := c.catalog.View().Queue("/", "q"); len(q.Members) != 2 {
+		t.Errorf("the catalog has the members %v", q.Members)
+	}
+	c.nodes[1].lookAt(g.id)
+	if q := c.catalog.View().Queue("/", "q"); len(q.Members) != 3 {
+		t.Errorf("of who does lead the catalog has learnt the members %v", q.Members)
+	}
+}
+
 // Once a minute or so every queue is looked at, whether or not anybody has pointed at it.
 func TestEveryQueueHasItsTurn(t *testing.T) {
 	c := newTown(t, 2)

@@ -109,8 +109,8 @@ func (m *Manager) lookAt(id seglog.GroupID) (more bool) {
 		m.said("quorum queue: "+why, q, do.Member.Node, err)
 		return true
 	}
-	if cmd := catgroup.Follow(v, q.ID, &st, 0); cmd != nil {
-		_, err := m.propose(ctx, cmd)
+	if catgroup.Follow(v, q.ID, &st, 0) != nil {
+		err := m.record(ctx, id, g, 0)
 		if what := "the catalog does not know the members of a quorum queue yet"; err != nil && m.isNews(id, trouble{what, 0, err.Error()}) {
 			m.o.Logger.Warn(what, "queue", q.Name, "vhost", q.VHost, "error", err)
 		}
