@@ -273,6 +273,7 @@ func (x *raftGroup) start(r *round, time int64) error {
 		return err
 	}
 	x.rn, x.term = rn, x.store.term
+	x.heardTime(x.g.shard, x.time)
 	x.before, x.lately = x.store.applied, x.store.applied
 	x.g.shard.node.raftLog.KeepTail(x.g.id, 0) // what was kept before the start is not known here
 	if x.checkLeft(); !x.outside {

@@ -138,6 +138,7 @@ func (x *raftGroup) applyForced(s *Shard) {
 		}
 		e.payload = nil
 		x.time = p.time
+		x.heardTime(s, p.time)
 		ids, items := p.items()
 		x.host.ApplyForeign(&Entry{Index: index, Term: e.term, Time: p.time, Logged: true}, p.meta(), ids, items)
 		s.stats.entries.Add(1)

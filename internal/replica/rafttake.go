@@ -196,6 +196,7 @@ func (x *raftGroup) install(s *Shard, r *round, snap *pb.Snapshot) (then func())
 		return nil
 	}
 	x.members, x.time = s.node.shared(head.members), head.time
+	x.heardTime(s, x.time)
 	x.store.reset(t.index, t.stateTerm, x.conf, x.gone)
 	x.g.index, x.g.term = t.index, t.stateTerm
 	head.self = x.self

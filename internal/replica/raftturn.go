@@ -443,8 +443,8 @@ func (x *raftGroup) allHave(index uint64) bool {
 	return all
 }
 
-// heardTime takes note of the time that another leader has given an entry: should this member lead, time must not stand still
-// until its own clock is as far.
+// heardTime takes note of the time that another leader has given an entry, or that was the last one in a state which was found or came
+// whole: should this member lead, time must not stand still until its own clock is as far.
 func (x *raftGroup) heardTime(s *Shard, time int64) {
 	if ms := (time - s.time + int64(milli) - 1) / int64(milli); ms > int64(x.ahead) {
 		x.ahead = int32(min(ms, math.MaxInt32))

@@ -60,32 +60,63 @@ func TestTimeOfEntriesPassesAsTimeDoes(t *testing.T) {
 	want(t, "after a while", now(), time.Hour+3*time.Second)
 }
 
-// The next leader goes on from the time of the one before, though its own clock is behind.
+// The next leader goes on from the time of the one before, though its own clock is behind: also if it knows of that time only by its
+// own snapshot, after a start, or by a state that came whole.
 func TestTimeOfRaftEntriesGoesOn(t *testing.T) {
-	c := newCluster(t, 75, 3, 3, Options{})
-	c.settleFor(restTicks)
-	l := c.mustLead()
-	for _, s := range l.n.shards {
-		s.began += int64(time.Hour)
-	}
-	c.propose(l)
-	c.settle()
-	first := l.h.g.raft.time
-	l.crash()
-	c.settleFor(6 * restTicks)
-	next := c.mustLead()
-	before := c.clk.Mono()
-	c.propose(next)
-	c.settle()
-	begun := next.h.g.raft.time
-	c.settleFor(restTicks)
-	c.propose(next)
-	c.settle()
-	if begun < first || begun > first+int64(time.Minute) {
-		t.Errorf("the time of the second leader begins %v after that of the first", time.Duration(begun-first))
-	}
-	passed, real := next.h.g.raft.time-begun, c.clk.Mono()-before
-	if real < int64(100*time.Millisecond) || passed < real-int64(milli) || passed > real+int64(milli) {
-		t.Errorf("%v have passed, and %v in the group", time.Duration(real), time.Duration(passed))
+	for way, hand := range map[string]func(c *cluster, l *member){
+		"entries": func(c *cluster, l *member) {
+			l.crash()
+			c.settleFor(6 * restTicks)
+		},
+		"its snapshot": func(c *cluster, l *member) {
+			for _, m := range c.nodes[:3] {
+				m.n.NeedSnapshots([]seglog.GroupID{c.group})
+			}
+			c.settle()
+			for _, m := range c.nodes[:3] {
+				m.crash()
+			}
+			for _, m := range c.nodes[:3] {
+				if m != l {
+					m.start()
+				}
+			}
+			c.settleFor(6 * restTicks)
+		},
+		"a state": func(c *cluster, l *member) {
+			for _, err := range []error{c.change(l, AddLearner, 4), c.change(l, Promote, 4), c.transfer(l, 4)} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.settle()
+		},
+	} {
+		c := newCluster(t, 75, 4, 3, Options{})
+		c.nodes[3].start()
+		c.settleFor(restTicks)
+		l := c.mustLead()
+		for _, s := range l.n.shards {
+			s.began += int64(time.Hour)
+		}
+		c.propose(l)
+		c.settle()
+		first := l.h.g.raft.time
+		hand(c, l)
+		next := c.mustLead()
+		before := c.clk.Mono()
+		c.propose(next)
+		c.settle()
+		begun := next.h.g.raft.time
+		c.settleFor(restTicks)
+		c.propose(next)
+		c.settle()
+		if next == l || begun < first || begun > first+int64(time.Minute) {
+			t.Errorf("%s: the time of the second leader begins %v after that of the first", way, time.Duration(begun-first))
+		}
+		passed, real := next.h.g.raft.time-begun, c.clk.Mono()-before
+		if real < int64(100*time.Millisecond) || passed < real-int64(milli) || passed > real+int64(milli) {
+			t.Errorf("%s: %v have passed, and %v in the group", way, time.Duration(real), time.Duration(passed))
+		}
 	}
 }
