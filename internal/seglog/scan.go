@@ -37,11 +37,11 @@ func (r *frameReader) at(off int64, n int) []byte {
 }
 
 func (r *frameReader) read(off int64, n int) {
-	want := alignPage(max(n, scanStep))
+	want := int(min(int64(alignPage(max(n, scanStep))), r.size-off))
 	if cap(r.buf) < want {
-		r.buf = vfs.AlignedBuffer(want)
+		r.buf = vfs.AlignedBuffer(alignPage(want))
 	}
-	r.buf = r.buf[:min(int64(want), r.size-off)]
+	r.buf = r.buf[:want]
 	r.off = off
 	if got, err := r.file.ReadAt(r.buf, off); err != nil && err != io.EOF && got < len(r.buf) {
 		clear(r.buf[got:])
