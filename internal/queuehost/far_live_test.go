@@ -413,3 +413,22 @@ func TestFarWindow(t *testing.T) {
 	want(t, "when the disk has them", r.atHome(7).Stats().Published, uint64(9))
 	want(t, "at home", r.home.pool.used.Load(), int64(0))
 }
+
+// Credit overtakes the attach of its consumer. Should the link break when what came before the attach is refused, and the attach itself is
+// still to be taken, the credit is good for it.
+func TestFarCreditBehindAnAttachThatWaits(t *testing.T) {
+	r := newFarRig(t, newFakeLog(), []QueueDef{durable(7)})
+	h, s, tk := r.queue(7), &sink{}, &tickets{}
+	r.net.budget = 0
+	publish(h, tk, true, "a")
+	r.step() // it is taken, and there is no room to send it
+	id := h.Attach(ConsumerSpec{Credit: 1}, s, func(_ queue.ConsumerID, err error) { want(t, "attached", err, nil) })
+	h.Credit(id, 0, true)
+	r.net.cut(entryNode, homeNode)
+	r.entry.Shard(0).Step()
+	r.net.budget = 1 << 20
+	r.net.connect(entryNode, homeNode)
+	r.settle()
+	want(t, "outcome", tk.got, []outcome{{1, 1, Refused}})
+	want(t, "drained", s.drained, []uint32{1})
+}
