@@ -306,14 +306,10 @@ func (f *far) refuse(o *op, err error, out Outcome) { o.refuse(err, out, *f.stat
 
 // refuseAll answers everything that was taken and not sent.
 func (f *far) refuseAll(err error, o Outcome) {
-	if b := f.handle.in.takeUrgent(); b != nil {
-		for i := range b.ops {
-			// Its attach may be in the other line, and is not refused yet.
-			if b.ops[i].kind == opCredit && f.handle.in.waiting() {
-				f.handle.put(b.ops[i])
-			}
-		}
-		b.recycle()
+	if f.urgent = f.handle.in.takeUrgent(); f.urgent != nil {
+		f.filterUrgent() // an attach that is still in the other line is not refused yet
+		f.urgent.recycle()
+		f.urgent = nil
 	}
 	if f.taken == nil {
 		return

@@ -68,7 +68,7 @@ func (r *Registry) Gone(node, incarnation uint64) {
 // Removed says that a node is not in the cluster any more: it does not come back, and its sessions end.
 func (r *Registry) Removed(node uint64) { r.Gone(node, everyProcess) }
 
-// meet notes a node that has a session with a queue which begins to be led here.
+// meet notes a node that has a session with a queue that is led here.
 func (r *Registry) meet(node uint64) {
 	if r.o.Member == nil || node == r.self() {
 		return

@@ -18,14 +18,7 @@ func TestLeaderThatCannotReadHandsOver(t *testing.T) {
 	keepNothing(bad.reg.member(7))
 	bad.reg.o.NewReader = func() *Reader { return &Reader{} }
 	h := x.nodes[0].reg.Get(7)
-	tk := &countTicket{ready: make(chan struct{}, 1)}
-	var all []string
-	for i := range 20 {
-		m := message.Message{Head: testHead([]byte{byte(i)})}
-		all = append(all, whole(m))
-		h.Publish([]Publish{{Message: m, Persistent: true, Ticket: tk}})
-	}
-	tk.wait(uint64(len(all)))
+	all := publishTwenty(h)
 	leads := func(v *liveNode) bool { return v.reg.member(7).lead.leads() }
 	for end := time.Now().Add(time.Minute); !leads(bad); time.Sleep(time.Millisecond) {
 		for _, v := range x.nodes {
@@ -67,14 +60,7 @@ func TestLeaderThatCouldNotReadReadsAgain(t *testing.T) {
 		return NewReader(node.log.NewReader())
 	}
 	h := node.reg.Get(7)
-	tk := &countTicket{ready: make(chan struct{}, 1)}
-	var all []string
-	for i := range 20 {
-		m := message.Message{Head: testHead([]byte{byte(i)})}
-		all = append(all, whole(m))
-		h.Publish([]Publish{{Message: m, Persistent: true, Ticket: tk}})
-	}
-	tk.wait(uint64(len(all)))
+	all := publishTwenty(h)
 	c := newHearer(h)
 	c.attach()
 	want(t, "bodies", c.wait(len(all)), all)
@@ -111,4 +97,16 @@ func TestLeaderThatCannotReadAndIsAlone(t *testing.T) {
 	fails()
 	want(t, "members out of service", len(reg.Damaged()), 1)
 	fails() // nobody leads here any more
+}
+
+// publishTwenty publishes persistent messages, waits until they are accepted, and returns them.
+func publishTwenty(h *Handle) (all []string) {
+	tk := &countTicket{ready: make(chan struct{}, 1)}
+	for i := range 20 {
+		m := message.Message{Head: testHead([]byte{byte(i)})}
+		all = append(all, whole(m))
+		h.Publish([]Publish{{Message: m, Persistent: true, Ticket: tk}})
+	}
+	tk.wait(uint64(len(all)))
+	return all
 }
