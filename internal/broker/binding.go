@@ -13,6 +13,11 @@ func (c *Conn) Bind(r Bind) *amqperr.Error {
 	if err != nil {
 		return err
 	}
+	if q := c.b.view().Queue(bd.VHost, bd.Destination); q != nil && bd.Kind == catalog.KindQueue {
+		if _, err := c.b.awaitGoing(q.ID); err != nil { // if it goes, it is as good as gone
+			return c.b.clientError(err, "bind", amqperr.Queue, c.vhost, bd.Destination)
+		}
+	}
 	if v := c.b.view(); v.HasBinding(&bd) && (c.b.settled() || !c.b.bindingDurable(bd)) { // and so both its ends are there
 		if bd.Kind == catalog.KindExchange {
 			return nil

@@ -3,7 +3,6 @@ package broker
 import (
 	"iter"
 	"sync"
-	"sync/atomic"
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
@@ -42,13 +41,7 @@ func (b *Broker) remove(cmd []byte, waitStable bool, done func(*catalog.Result, 
 
 // dropQueues drops queues that the catalog has deleted and runs done after the last one.
 func (b *Broker) dropQueues(queues []*catalog.Queue, done func()) {
-	var left atomic.Int64
-	left.Store(int64(len(queues)) + 1)
-	one := func() {
-		if left.Add(-1) == 0 {
-			done()
-		}
-	}
+	one := countdown(len(queues)+1, done)
 	for _, q := range queues {
 		id := seglog.GroupID(q.ID)
 		b.queueMu.Lock()
@@ -149,29 +142,36 @@ func (b *Broker) awaitGoing(id catalog.QueueID) (bool, error) {
 type collector struct {
 	b       *Broker
 	mu      sync.Mutex
-	unused  []seglog.GroupID
+	unused  []catalog.QueueID // sealed, and noted as going
 	running bool
 	stopped bool
 }
 
 func newCollector(b *Broker) *collector { return &collector{b: b} }
 
-// Unused says that a queue's last consumer has left. It runs on a shard worker.
-func (b *Broker) Unused(id seglog.GroupID) {
+// Unused says that a queue's last consumer has left, and reports whether it goes for that: then it is sealed by whoever
+// asks. It runs on a shard worker.
+func (b *Broker) Unused(id seglog.GroupID) (seal bool) {
 	q := b.view().QueueByID(catalog.QueueID(id))
 	if q == nil || !q.AutoDelete {
-		return
+		return false
 	}
 	c := b.collector
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unused = append(c.unused, id)
-	if !c.running && !c.stopped {
+	if c.stopped {
+		return false
+	}
+	b.begin(q.ID)
+	c.unused = append(c.unused, q.ID)
+	if !c.running {
 		c.running = true
 		go c.run()
 	}
+	return true
 }
 
+// stop leaves alone what is not used any more from now on.
 func (c *collector) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,7 +184,7 @@ func (c *collector) run() {
 		c.mu.Lock()
 		ids := c.unused
 		c.unused = nil
-		if len(ids) == 0 || c.stopped {
+		if len(ids) == 0 {
 			c.running = false
 			c.mu.Unlock()
 			return
@@ -194,39 +194,18 @@ func (c *collector) run() {
 	}
 }
 
-// collect seals those that are still unused and deletes them with one command.
-func (c *collector) collect(ids []seglog.GroupID) {
+// collect deletes sealed queues with one command, and returns when that is decided. They stay if it fails.
+func (c *collector) collect(ids []catalog.QueueID) {
 	b := c.b
-	var (
-		mu      sync.Mutex
-		sealed  []catalog.QueueID
-		wait    sync.WaitGroup
-		durable bool // then the end is, too, before publishes count as accepted by it
-	)
+	durable := false // then the end is, too, before publishes count as accepted by it
 	for _, id := range ids {
-		h := b.queues.Get(id)
-		if h == nil {
-			continue
+		if h := b.queues.Get(seglog.GroupID(id)); h != nil {
+			durable = durable || h.Def().Durable
 		}
-		durable = durable || h.Def().Durable
-		wait.Add(1)
-		h.Seal(true, false, func(_ uint64, err error) {
-			if err == nil { // else a consumer came, or it is gone
-				b.begin(catalog.QueueID(id))
-				mu.Lock()
-				sealed = append(sealed, catalog.QueueID(id))
-				mu.Unlock()
-			}
-			wait.Done()
-		})
 	}
-	wait.Wait()
-	if len(sealed) == 0 {
-		return
-	}
-	wait.Add(1)
-	b.remove(catalog.DeleteQueues(sealed), durable, func(_ *catalog.Result, err error) {
-		for _, id := range sealed {
+	decided := make(chan struct{})
+	b.remove(catalog.DeleteQueues(ids), durable, func(_ *catalog.Result, err error) {
+		for _, id := range ids {
 			if err != nil {
 				if h := b.queues.Get(seglog.GroupID(id)); h != nil {
 					h.Unseal()
@@ -234,7 +213,7 @@ func (c *collector) collect(ids []seglog.GroupID) {
 			}
 			b.finish(id)
 		}
-		wait.Done()
+		close(decided)
 	})
-	wait.Wait()
+	<-decided
 }

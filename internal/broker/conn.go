@@ -3,6 +3,7 @@ package broker
 import (
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdfast/internal/amqperr"
@@ -89,18 +90,20 @@ func (c *Conn) Credit() *Credit { return c.credit }
 
 // Close ends the connection: what its channels still have is detached and its
 // exclusive queues are deleted, all of them with one command. It waits for
-// nothing; done, if not nil, runs when the queues are gone, on any goroutine.
+// nothing; done, if not nil, runs when all that has happened, on any goroutine.
+// A quorum queue, which may have nobody to answer, is not waited for.
 func (c *Conn) Close(done func()) {
 	c.mu.Lock()
-	c.ended, c.cleaned = true, done
-	ready := c.declaring == 0
 	channels := make([]uint16, 0, len(c.channels))
 	for n := range c.channels {
 		channels = append(channels, n)
 	}
+	one := countdown(len(channels)+1, done)
+	c.ended, c.cleaned = true, one
+	ready := c.declaring == 0
 	c.mu.Unlock()
 	for _, n := range channels {
-		c.CloseChannel(n, nil)
+		c.closeChannel(n, false, one)
 	}
 
 	b := c.b
@@ -117,15 +120,22 @@ func (c *Conn) Close(done func()) {
 
 // cleanUp deletes the exclusive queues of an ended connection.
 func (c *Conn) cleanUp() {
-	done := c.cleaned
-	if done == nil {
-		done = func() {}
-	}
 	if !c.owns {
-		done()
+		c.cleaned()
 		return
 	}
-	c.b.deleteConnectionQueues(c.id, done)
+	c.b.deleteConnectionQueues(c.id, c.cleaned)
+}
+
+// countdown returns what runs done, if it is not nil, when it is called for the nth time.
+func countdown(n int, done func()) func() {
+	var left atomic.Int64
+	left.Store(int64(n))
+	return func() {
+		if left.Add(-1) == 0 && done != nil {
+			done()
+		}
+	}
 }
 
 // beginExclusive notes that an exclusive queue is being declared; false: the
@@ -167,16 +177,16 @@ func (c *Conn) channel(n uint16) *channel {
 // CloseChannel detaches what the channel still has: consumers, getters and the
 // direct reply-to consumer. Unacked messages go back to their queues. done, if
 // not nil, runs when they have, on any goroutine.
-func (c *Conn) CloseChannel(n uint16, done func()) {
+func (c *Conn) CloseChannel(n uint16, done func()) { c.closeChannel(n, true, done) }
+
+// closeChannel is CloseChannel that waits for quorum queues only if it is patient.
+func (c *Conn) closeChannel(n uint16, patient bool, done func()) {
 	c.mu.Lock()
 	ch := c.channels[n]
 	delete(c.channels, n)
 	c.mu.Unlock()
-	if done == nil {
-		done = func() {}
-	}
 	if ch == nil {
-		done()
+		countdown(1, done)()
 		return
 	}
 	if ch.reply != nil {
@@ -191,7 +201,16 @@ func (c *Conn) CloseChannel(n uint16, done func()) {
 	}
 	// In the order in which they were attached, so that two runs do the same.
 	sort.Slice(all, func(i, j int) bool { return all[i].order < all[j].order })
-	detachAll(all, done)
+	one := countdown(len(all)+1, done)
+	for _, s := range all {
+		if patient || !s.handle.Quorum() {
+			s.detach(one)
+			continue
+		}
+		s.detach(nil)
+		one()
+	}
+	one()
 }
 
 // CloseConnections takes no further connections, closes those that are open

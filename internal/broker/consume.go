@@ -98,23 +98,6 @@ func (s *Subscription) detach(done func()) {
 	s.handle.Detach(s.id, done)
 }
 
-// detachAll detaches and runs done after the last one.
-func detachAll(all []*Subscription, done func()) {
-	if len(all) == 0 {
-		done()
-		return
-	}
-	var left atomic.Int64
-	left.Store(int64(len(all)))
-	for _, s := range all {
-		s.detach(func() {
-			if left.Add(-1) == 0 {
-				done()
-			}
-		})
-	}
-}
-
 // consumer is what a queue delivers to: the session's consumer, with the end
 // of the subscription noticed on the way.
 type consumer struct {

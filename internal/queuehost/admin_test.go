@@ -111,9 +111,15 @@ func TestPublishesWaitForTheDeletion(t *testing.T) {
 	}
 }
 
-type owner struct{ unused []seglog.GroupID }
+type owner struct {
+	unused []seglog.GroupID
+	seals  bool
+}
 
-func (o *owner) Unused(id seglog.GroupID) { o.unused = append(o.unused, id) }
+func (o *owner) Unused(id seglog.GroupID) bool {
+	o.unused = append(o.unused, id)
+	return o.seals
+}
 
 func TestAutoDeleteTellsTheOwner(t *testing.T) {
 	r := newRig(t, newFakeLog(), []QueueDef{{ID: 7, AutoDelete: true}, {ID: 8}})
@@ -126,6 +132,48 @@ func TestAutoDeleteTellsTheOwner(t *testing.T) {
 		r.step()
 	}
 	want(t, "unused", o.unused, []seglog.GroupID{7})
+}
+
+// R420: a queue that its last consumer has left is sealed before whoever took the consumer away is answered.
+func TestUnusedIsSealedBeforeAnybodyKnows(t *testing.T) {
+	for _, how := range []string{"detached", "cancelled", "another comes at once"} {
+		r := newRig(t, newFakeLog(), []QueueDef{{ID: 7, AutoDelete: true}})
+		o := &owner{seals: true}
+		r.reg.SetOwner(o)
+		h := r.queue(7)
+		c := h.Attach(unlimited(0), &sink{}, func(queue.ConsumerID, error) {})
+		r.settle()
+		var answers []string
+		attach := func() {
+			h.Attach(unlimited(0), &sink{}, func(_ queue.ConsumerID, err error) { answers = append(answers, fmt.Sprint(err)) })
+		}
+		left := func() { answers = append(answers, fmt.Sprint("left ", h.host.sealed)) }
+		gone := "NOT_FOUND - no queue '' in vhost ''"
+		switch how {
+		case "detached":
+			h.Detach(c, left)
+		case "cancelled":
+			h.Cancel(c, left)
+		default: // in the same entry: it lives on
+			h.Detach(c, left)
+			attach()
+			r.settle()
+			attach()
+			r.settle()
+			want(t, how, answers, []string{"left false", "<nil>", "<nil>"})
+			want(t, how, o.unused, []seglog.GroupID(nil))
+			continue
+		}
+		r.settle()
+		attach()
+		r.settle()
+		want(t, how, answers, []string{"left true", gone})
+		want(t, how, o.unused, []seglog.GroupID{7})
+		h.Unseal() // it could not be deleted
+		attach()
+		r.settle()
+		want(t, how, answers, []string{"left true", gone, "<nil>"})
+	}
 }
 
 func TestConsumersAreListed(t *testing.T) {

@@ -112,9 +112,10 @@ type Consumer interface {
 
 // Owner is told what a queue cannot decide.
 type Owner interface {
-	// Unused says that the queue's last consumer has left. It runs on the
+	// Unused says that the queue's last consumer has left. If it reports true,
+	// the queue is sealed: it must be dropped or unsealed. It runs on the
 	// queue's shard worker and must not block.
-	Unused(id seglog.GroupID)
+	Unused(id seglog.GroupID) (seal bool)
 }
 
 // QueueDef is a queue as the catalog defines it.

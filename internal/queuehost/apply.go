@@ -35,6 +35,7 @@ func (h *host) Apply(e *replica.Entry) {
 		h.holding, h.holdUntil = true, e.Index
 	}
 	h.settlePublishes(e, p)
+	h.sealUnused()
 	h.carryOut(e, p)
 	h.flush()
 	if h.lead != nil {
@@ -87,6 +88,22 @@ func (h *host) settlePublishes(e *replica.Entry, p *pack) {
 	}
 }
 
+// sealUnused seals the queue if its last consumer has left and the owner wants it deleted for that. It does so before
+// whoever took the consumer away is answered: nobody who knows of that finds the queue there any more.
+func (h *host) sealUnused() {
+	if h.m.Consumers() > 0 || h.reg.owner == nil { // another one may have come with the same entry
+		return
+	}
+	for i := range h.lane.fx.List {
+		if h.lane.fx.List[i].Kind == queue.Unused {
+			if h.refusal() == nil { // else it is as good as deleted, or cannot be
+				h.sealed = h.reg.owner.Unused(h.def.ID)
+			}
+			return
+		}
+	}
+}
+
 // carryOut carries out the effects in order.
 func (h *host) carryOut(e *replica.Entry, p *pack) {
 	l := h.lane
@@ -123,10 +140,6 @@ func (h *host) carryOut(e *replica.Entry, p *pack) {
 			}
 		case queue.EpochOpened:
 			h.resumed(p, ef)
-		case queue.Unused:
-			if o := h.reg.owner; o != nil {
-				o.Unused(h.def.ID)
-			}
 		}
 	}
 	if len(l.released) > 0 {

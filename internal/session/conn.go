@@ -319,6 +319,9 @@ func (c *conn) goodbye(why error) {
 		c.log.Error("connection error", "error", e.Text, "class", e.Class, "method", e.Method)
 	}
 	c.halt()
+	if e.Code != amqperr.ConnectionForced { // then the node may not be able to, and is about to end, perhaps
+		c.letGo() // who is told can count on it
+	}
 	timer := c.server.clock.AfterFunc(c.server.options.CloseTimeout, func() { c.socket.Close() })
 	defer timer.Stop()
 	c.out.method(nil, &wire.ConnectionClose{ReplyCode: e.Code, ReplyText: e.Text, ClassID: e.Class, MethodID: e.Method})
