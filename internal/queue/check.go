@@ -14,6 +14,9 @@ func (m *Machine) Check() error {
 	w.consumers()
 	w.bigs()
 	w.line()
+	if m.extra != nil {
+		w.extra(m.extra)
+	}
 	return w.err
 }
 
@@ -76,6 +79,18 @@ func (w *checker) sessions() {
 		other, two := of[s.node]
 		w.that(s.node == 0 || !two, "sessions %d and %d are of one node", other, s.id)
 		of[s.node] = s.id
+		if s.refused != nil {
+			w.that(len(s.refused.open)+len(s.refused.closed) > 0, "session %d: refusals without any", s.id)
+			w.refused(s, s.refused.open, s.lastSeq)
+			w.refused(s, s.refused.closed, s.closed)
+		}
+	}
+}
+
+func (w *checker) refused(s *session, rs []Range, last uint64) {
+	for i, r := range rs {
+		w.that(r.First > 0 && r.Last >= r.First && (i == 0 || rs[i-1].Last+1 < r.First), "session %d: refused %v", s.id, r)
+		w.that(r.Last <= last, "session %d: %d refused of %d", s.id, r.Last, last)
 	}
 }
 

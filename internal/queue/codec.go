@@ -40,6 +40,8 @@ const (
 	fieldNode
 	fieldIncarnation
 	fieldOuter
+	fieldHeard
+	fieldSet // length in bytes, settings
 
 	fieldsAll = 1<<iota - 1
 )
@@ -79,8 +81,9 @@ func appendCommand(dst []byte, c *Command) []byte {
 			mask |= 1 << i
 		}
 	}
-	if c.Node|c.Incarnation|c.Outer != 0 {
-		mask |= maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter)
+	if c.Node|c.Incarnation|c.Outer|c.Heard != 0 || c.Set != nil {
+		mask |= maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter) |
+			maskIf(c.Heard, fieldHeard) | bit(c.Set != nil, fieldSet)
 	}
 	dst = append(dst, byte(c.Kind))
 	dst = bytecodec.AppendUint(dst, mask)
@@ -90,10 +93,13 @@ func appendCommand(dst []byte, c *Command) []byte {
 		}
 	}
 	if mask >= fieldNode { // few commands have these
-		for _, f := range [...]uint64{c.Node, c.Incarnation, c.Outer} {
+		for _, f := range [...]uint64{c.Node, c.Incarnation, c.Outer, c.Heard} {
 			if f != 0 {
 				dst = bytecodec.AppendUint(dst, f)
 			}
+		}
+		if c.Set != nil {
+			dst = bytecodec.AppendBytes(dst, c.Set.append(nil))
 		}
 	}
 	return dst
@@ -102,7 +108,7 @@ func appendCommand(dst []byte, c *Command) []byte {
 func maskIf(field, mask uint64) uint64 { return bit(field != 0, mask) }
 
 // DecodeCommands appends the commands that src holds to dst. It does not keep
-// src. It takes at most 120 times the memory of src.
+// src. It takes at most 160 times the memory of src.
 func DecodeCommands(dst []Command, src []byte) ([]Command, error) {
 	if len(src) == 0 || src[0] != commandVersion {
 		return dst, ErrFormat
@@ -192,6 +198,17 @@ func (d *decoder) rare(c *Command, mask uint64) {
 	}
 	if mask&fieldOuter != 0 {
 		c.Outer = d.Uint()
+	}
+	if mask&fieldHeard != 0 {
+		c.Heard = d.Uint()
+	}
+	if mask&fieldSet != 0 {
+		in := decoder{Cursor: bytecodec.Over(d.Bytes())}
+		s := in.settings()
+		c.Set = &s
+		if in.Bad() || c.Kind != Set {
+			d.Fail()
+		}
 	}
 }
 

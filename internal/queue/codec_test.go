@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"github.com/cockroachdb/datadriven"
+
+	"holdfast/internal/bytecodec"
 )
 
 // sampleCommands has a command of each kind, and the extremes of the fields.
@@ -40,6 +42,19 @@ func sampleCommands() []Command {
 		{Kind: SessionDead, Session: 7, Blameless: true},
 		{Kind: EpochOpen, Session: 7, Epoch: 1<<64 - 1},
 		{Kind: Recover, Clean: true},
+		{Kind: Enqueue, Count: 1, Session: 7, Seq: 12, Heard: 1<<64 - 1},
+		{Kind: Set, Set: &Settings{}},
+		{Kind: Set, Set: allSettings()},
+		{Kind: Set, Set: &Settings{Overflow: OverflowReject, Paused: true}},
+	}
+}
+
+// allSettings has every setting, with the extreme of its value.
+func allSettings() *Settings {
+	return &Settings{
+		AutoDelete: true, MaxLength: Most(^uint64(0)), MaxBytes: Most(0), Overflow: OverflowRejectDLX, DeliveryLimit: 300,
+		TTL: Most(1 << 40), SingleActive: true, TopPriority: MaxLane, DeadLetter: DeadLetterHeld, HeldMost: 5, HeldMostBytes: 1 << 50,
+		Retry: RetryAll, RetryMin: 10, RetryMax: 1 << 63, Backoff: true, Paused: true,
 	}
 }
 
@@ -106,8 +121,14 @@ func TestDecodeRefuses(t *testing.T) {
 		"nothing":            "",
 		"other version":      "\x02\x0a\x00",
 		"no kind":            "\x01\x00\x00",
-		"later kind":         "\x01\x13\x00",
-		"later field":        "\x01\x0a\x80\x80\x20\x01",
+		"later kind":         "\x01" + string(rune(lastKind+1)) + "\x00",
+		"later field":        "\x01\x0a" + string(bytecodec.AppendUint(nil, fieldsAll+1)) + "\x01",
+		"later setting":      "\x01\x13" + string(bytecodec.AppendUint(nil, fieldSet)) + "\x02" + string(rune(lastTag+1)) + "\x01",
+		"setting twice":      "\x01\x13" + string(bytecodec.AppendUint(nil, fieldSet)) + "\x04\x02\x01\x02\x01",
+		"setting of nothing": "\x01\x13" + string(bytecodec.AppendUint(nil, fieldSet)) + "\x02\x02\x00",
+		"setting cut off":    "\x01\x13" + string(bytecodec.AppendUint(nil, fieldSet)) + "\x01\x02",
+		"other overflow":     "\x01\x13" + string(bytecodec.AppendUint(nil, fieldSet)) + "\x02\x04\x03",
+		"settings elsewhere": "\x01\x0a" + string(bytecodec.AppendUint(nil, fieldSet)) + "\x00",
 		"later flag":         "\x01\x0a\x01\x80\x04",
 		"enqueue of nothing": "\x01\x02\x01\x01",
 		"message in lane 63": "\x01\x02\x88\x04\x01\x3f",
@@ -129,7 +150,7 @@ func TestDecodeMemory(t *testing.T) {
 		cs = append(cs, Command{Kind: Purge})
 		src := AppendCommands(nil, cs)
 		got, err := DecodeCommands(nil, src)
-		if took := cap(got) * int(unsafe.Sizeof(Command{})); err != nil || took > 120*len(src) {
+		if took := cap(got) * int(unsafe.Sizeof(Command{})); err != nil || took > 160*len(src) {
 			t.Fatalf("%d commands in %d bytes take %d bytes, %v", n+1, len(src), took, err)
 		}
 	}

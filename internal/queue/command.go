@@ -12,6 +12,10 @@ const (
 	// altogether. Session and Seq, if given, are recorded as the last publish
 	// accepted of that session.
 	//
+	// Where the settings refuse publishes at a limit, what does not fit of the block is
+	// refused (Overflowed): the last ones of it. The session remembers which they were
+	// until Heard says that its node knows.
+	//
 	// Chunks > 0 says that the one message is big and that its body is in the
 	// Chunks chunks that were put in for Session and Upload before. If they are
 	// not all there (their session died), the message is released at once with
@@ -78,8 +82,11 @@ const (
 	// it can be said again, and may lower the credit. Drain as with Credit. It does nothing
 	// to a getter.
 	CreditTo Kind = 18
+	// Set replaces all Settings, those of Configure too. It takes effect at once: what is
+	// over a limit leaves, and who may get messages now gets them.
+	Set Kind = 19
 
-	lastKind = CreditTo
+	lastKind = Set
 )
 
 var kindNames = [...]string{
@@ -87,6 +94,7 @@ var kindNames = [...]string{
 	Detach: "detach", Credit: "credit", Get: "get", Settle: "settle", Purge: "purge", DropHead: "drop-head",
 	Expire: "expire", SessionOpen: "session-open", SessionSuspect: "session-suspect",
 	SessionDead: "session-dead", EpochOpen: "epoch-open", Recover: "recover", CreditTo: "credit-to",
+	Set: "set",
 }
 
 // String returns the kind's name.
@@ -134,6 +142,9 @@ type Command struct {
 	Node        uint64 // SessionOpen: whose session it is; 0 = nobody's
 	Incarnation uint64 // SessionOpen: of Node; it rises with every start
 	Outer       uint64 // Attach: what the session calls the consumer; kept with it
+
+	Heard uint64    // Enqueue: the session knows what became of its publishes up to this Seq
+	Set   *Settings // Set; nil: nothing special
 }
 
 // MaxCount is the largest Count of a command.

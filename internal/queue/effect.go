@@ -38,17 +38,20 @@ const (
 	EpochOpened
 	// Recovered: the queue begins a new incarnation. Count is the number of transient messages dropped.
 	Recovered
+	// Overflowed: the last Count messages of the Enqueue that is Command, First to Last, are refused for Reason;
+	// Session is that of the publishes. What becomes of the messages other effects say.
+	Overflowed
 )
 
 var effectNames = [...]string{
 	Deliver: "deliver", Released: "released", Attached: "attached", Refused: "refused", Cancelled: "cancelled",
 	Detached: "detached", Drained: "drained", Wake: "wake", Empty: "empty", Purged: "purged", Unused: "unused",
-	EpochOpened: "epoch-opened", Recovered: "recovered",
+	EpochOpened: "epoch-opened", Recovered: "recovered", Overflowed: "overflowed",
 }
 
 // String returns the kind's name.
 func (k EffectKind) String() string {
-	if k >= Deliver && k <= Recovered {
+	if k >= Deliver && k <= Overflowed {
 		return effectNames[k]
 	}
 	return "effect?"
@@ -83,17 +86,21 @@ const (
 	NotAlone
 	// ExclusiveUse: there is a consumer that has asked to be alone.
 	ExclusiveUse
+
+	// NoRoom: the publish was refused, since the queue was as long as it may be.
+	NoRoom
 )
 
 var reasonNames = [...]string{
 	Acked: "acked", AutoAcked: "auto-acked", Discarded: "discarded", PurgedAway: "purged", Dropped: "dropped",
 	Expired: "expired", Lost: "lost", Aborted: "aborted",
 	NoSession: "no-session", InUse: "in-use", NotAlone: "not-alone", ExclusiveUse: "exclusive-use",
+	NoRoom: "no-room",
 }
 
 // String returns the reason's name.
 func (r Reason) String() string {
-	if r >= Acked && r <= ExclusiveUse {
+	if r >= Acked && r <= NoRoom {
 		return reasonNames[r]
 	}
 	return "reason?"
@@ -103,7 +110,7 @@ func (r Reason) String() string {
 // union: Kind says which fields count.
 type Effect struct {
 	Kind   EffectKind
-	Reason Reason // Released, Refused, EpochOpened
+	Reason Reason // Released, Refused, EpochOpened, Overflowed
 
 	NoAck       bool // Deliver: the checkout is settled already
 	Redelivered bool // Deliver: the messages may have been delivered before
@@ -115,11 +122,11 @@ type Effect struct {
 	Acquired      uint32 // Deliver: how often they came back altogether
 
 	Consumer ConsumerID
-	Session  SessionID // EpochOpened
+	Session  SessionID // EpochOpened, Overflowed
 	Delivery uint64    // Deliver: delivery id of First
-	First    Number    // Deliver, Released
+	First    Number    // Deliver, Released, Overflowed
 	Last     Number
-	Count    uint64    // Drained, Purged, EpochOpened, Recovered
+	Count    uint64    // Drained, Purged, EpochOpened, Recovered, Overflowed
 	Left     uint64    // Deliver to a getter
 	Chunks   []Numbers // Deliver of a big message: where its body is, in order; not to be changed
 

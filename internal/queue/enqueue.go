@@ -22,8 +22,13 @@ func (m *Machine) enqueue(c *Command, fx *Effects) {
 	l.given += uint64(c.Count)
 
 	s := m.session(c.Session)
+	before := uint64(0)
 	if s != nil {
+		before = s.lastSeq
 		s.lastSeq = max(s.lastSeq, c.Seq)
+		if c.Heard > 0 {
+			s.heard(c.Heard)
+		}
 	}
 	var a attr
 	if !c.Persistent {
@@ -44,9 +49,19 @@ func (m *Machine) enqueue(c *Command, fx *Effects) {
 		m.big[first] = chunks
 		a |= flagBig
 	}
-	l.runs.pushBack(run{first, last, a})
-	m.gain(c.Lane, uint64(c.Count))
+	if m.extra != nil {
+		m.admit(c, s, before, run{first, last, a}, fx)
+		return
+	}
+	m.push(run{first, last, a})
 	m.serve(fx)
+}
+
+// push makes new messages ready, at the end of their lane.
+func (m *Machine) push(r run) {
+	lane := r.first.Lane()
+	m.lanes[lane].runs.pushBack(r)
+	m.gain(lane, r.len())
 }
 
 // chunk keeps the next chunks of a big message for its session. Those of a

@@ -27,6 +27,7 @@ type generator struct {
 	incarnation uint64 // about the one that nodes are in now
 	getters     map[ConsumerID]bool
 	uploads     map[[2]uint64]uint32 // chunks put in for (session, upload)
+	rich        bool                 // settings, and what goes with them, too
 }
 
 func newGenerator(seed uint64) *generator {
@@ -70,8 +71,13 @@ func (g *generator) rare() bool { return g.IntN(6) == 0 }
 func (g *generator) command() Command {
 	switch p := g.IntN(100); {
 	case p < 25:
-		g.seq++
-		return Command{Kind: Enqueue, Lane: g.lane(), Count: 1 + g.Uint32N(4), Persistent: g.IntN(4) > 0, Session: g.session(), Seq: g.seq}
+		c := Command{Kind: Enqueue, Lane: g.lane(), Count: 1 + g.Uint32N(4), Persistent: g.IntN(4) > 0, Session: g.session()}
+		g.seq += uint64(c.Count)
+		c.Seq = g.seq
+		if g.rich {
+			g.rareEnqueue(&c)
+		}
+		return c
 	case p < 30:
 		s, u := g.session(), g.Uint64N(2)
 		n := g.uploads[[2]uint64{uint64(s), u}]
@@ -150,6 +156,8 @@ func (g *generator) command() Command {
 		return Command{Kind: SessionDead, Session: g.session(), Blameless: g.flip()}
 	case p < 98:
 		return Command{Kind: EpochOpen, Session: g.session(), Epoch: g.Uint64N(5)}
+	case p < 99 && g.rich:
+		return g.rareCommand()
 	case p < 99:
 		return Command{Kind: Configure, AutoDelete: g.flip()}
 	default:
@@ -204,6 +212,8 @@ func unfold(t *testing.T, fx *Effects, getters map[ConsumerID]bool) (events, rel
 			} else {
 				add("epoch of %d opened after %d", e.Session, e.Count)
 			}
+		case Overflowed:
+			add("overflowed %d of %d: %v %v", e.Count, e.Session, e.Numbers(), e.Reason)
 		case Recovered:
 			add("recovered, %d dropped", e.Count)
 		}
@@ -234,6 +244,7 @@ func compare(t *testing.T, m *Machine, mod *model, e *Entry) {
 	}
 	mod.remember(fx)
 	compareResume(t, m, mod)
+	compareRare(t, m, mod, fx)
 	held := len(mod.messages) - len(mod.ready())
 	x := m.Explain()
 	if int(m.Ready()) != len(mod.ready()) || int(m.Unacked()) != held || x.Ready != m.Ready() || x.Unacked != m.Unacked() {
@@ -274,6 +285,7 @@ func TestModel(t *testing.T) {
 	delivered := map[string]int{}
 	for seed := range seeds {
 		g := newGenerator(seed)
+		g.rich = seed%4 != 0
 		m, mod := New(), newModel()
 		for range 150 {
 			e := g.entry()
@@ -293,7 +305,8 @@ func TestModel(t *testing.T) {
 		}
 	}
 	// The commands must have had something to do.
-	for _, word := range []string{"deliver", "attached", "refused", "cancelled", "detached", "wake", "empty", "drained", "purged", "unused", "epoch", "recovered,"} {
+	for _, word := range []string{"deliver", "attached", "refused", "cancelled", "detached", "wake", "empty", "drained", "purged", "unused", "epoch", "recovered,",
+		"overflowed"} {
 		if delivered[word] < int(seeds)/10 {
 			t.Errorf("%d events %q in %d runs: the commands reach too little", delivered[word], word, seeds)
 		}
@@ -313,6 +326,7 @@ func FuzzModel(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		g := newGenerator(0)
 		g.Rand = rand.New(newByteSource(b))
+		g.rich = len(b)%3 > 0
 		m, mod := New(), newModel()
 		for range min(2+len(b)/8, 100) {
 			e := g.entry()
@@ -331,8 +345,15 @@ func FuzzModel(f *testing.F) {
 func keptSurvives(t *testing.T, m *Machine) {
 	t.Helper()
 	kept := m.Kept(nil)
-	m.Apply(&Entry{Index: m.Applied() + 1, Commands: []Command{{Kind: Recover}}}, &Effects{})
-	if live := m.Live(nil); !slices.Equal(kept, live) {
+	fx := &Effects{}
+	m.Apply(&Entry{Index: m.Applied() + 1, Commands: []Command{{Kind: Recover}}}, fx)
+	live := m.Live(nil)
+	for _, e := range fx.List {
+		if e.Kind == Released && e.Reason != Lost && e.Reason != Aborted {
+			live = append(live, e.Numbers())
+		}
+	}
+	if live = joined(live); !slices.Equal(kept, live) {
 		t.Fatalf("kept %v, live after the recovery %v", kept, live)
 	}
 }
@@ -355,6 +376,7 @@ func restored(t *testing.T, m *Machine) *Machine {
 func TestSnapshotAnywhere(t *testing.T) {
 	for seed := range uint64(20) {
 		g := newGenerator(1000 + seed)
+		g.rich = seed%4 > 0
 		var entries []*Entry
 		for range 80 {
 			entries = append(entries, g.entry())
@@ -382,6 +404,7 @@ func TestSnapshotAnywhere(t *testing.T) {
 // Entries decoded from their log form give the same queue.
 func TestReplayFromBytes(t *testing.T) {
 	g := newGenerator(7)
+	g.rich = true
 	a, b := New(), New()
 	for range 500 {
 		e := g.entry()
@@ -540,6 +563,7 @@ func TestRestoreDamaged(t *testing.T) {
 	refused, accepted := 0, 0
 	for seed := range uint64(20) {
 		g, m := newGenerator(seed), New()
+		g.rich = seed%2 > 0
 		for range 20 + 10*seed {
 			m.Apply(g.entry(), &Effects{})
 		}
@@ -562,7 +586,7 @@ func TestRestoreDamaged(t *testing.T) {
 			accepted++
 			restored(t, m)
 			g := newGenerator(seed)
-			g.index = m.Applied()
+			g.index, g.rich = m.Applied(), true
 			if m.Ready() > 1<<16 {
 				continue // a consumer might be given all of it
 			}
@@ -599,6 +623,7 @@ func TestRestoreTwoSessionsOfANode(t *testing.T) {
 func FuzzRestore(f *testing.F) {
 	for seed := range uint64(8) {
 		g, m := newGenerator(seed), New()
+		g.rich = seed%2 > 0
 		for range 20 * seed {
 			m.Apply(g.entry(), &Effects{})
 		}
@@ -619,7 +644,7 @@ func FuzzRestore(f *testing.F) {
 		// What was accepted is a machine: it works on, and its snapshot is accepted again.
 		restored(t, m)
 		g := newGenerator(uint64(len(b)))
-		g.index = m.Applied()
+		g.index, g.rich = m.Applied(), true
 		if m.Ready() > 1<<16 {
 			return // a consumer might be given all of it
 		}

@@ -34,6 +34,8 @@ type Machine struct {
 
 	// turns is the order in which consumers that can get a message get one.
 	turns turns
+
+	extra *extra // nil: there is nothing in it
 }
 
 // lane is the messages of one priority.
@@ -57,6 +59,9 @@ func (m *Machine) Apply(e *Entry, fx *Effects) {
 	for i := range e.Commands {
 		fx.command = uint32(i)
 		m.command(&e.Commands[i], fx)
+		if m.extra != nil {
+			m.afterwards(fx)
+		}
 		fx.flush()
 	}
 }
@@ -99,6 +104,8 @@ func (m *Machine) command(c *Command, fx *Effects) {
 		m.recover(c, fx)
 	case Configure:
 		m.autoDelete = c.AutoDelete
+	case Set:
+		m.set(c, fx)
 	default:
 		invariant.Failf("queue: command of kind %d", c.Kind)
 	}
@@ -155,8 +162,9 @@ func (m *Machine) Live(dst []Numbers) []Numbers {
 	return append(dst[:at], joined(dst[at:])...)
 }
 
-// Kept appends to dst what of Live is left after a Recover, persistent messages
-// and their chunks, and returns it.
+// Kept appends to dst what of Live a Recover keeps, persistent messages and their
+// chunks, and returns it. What comes back by it may then be too much for a limit, or too
+// late: the Recover releases it like any command.
 func (m *Machine) Kept(dst []Numbers) []Numbers {
 	at := len(dst)
 	add := func(first, last Number, a attr) {

@@ -18,6 +18,7 @@ type model struct {
 	getters    map[ConsumerID]bool // all there ever were
 	autoDelete bool
 	handedOut  bool
+	set        Settings
 
 	events   []string           // what happened in the entry, in order
 	released []string           // and what was released
@@ -30,6 +31,7 @@ type modelMessage struct {
 	redelivered bool
 	count, acq  int
 	chunks      []Number
+	coming      bool // not in yet
 
 	holder *modelConsumer // nil: ready
 	id     uint64
@@ -52,6 +54,7 @@ type modelSession struct {
 	suspect                bool
 	epoch, closed, lastSeq uint64
 	uploads                map[uint64][]Number
+	refused, closedRefused []uint64 // numbers
 }
 
 func newModel() *model {
@@ -165,33 +168,17 @@ func (m *model) command(c *Command) {
 		}
 		if c.Epoch > s.epoch {
 			s.epoch, s.closed, s.lastSeq = c.Epoch, s.lastSeq, 0
+			s.refused, s.closedRefused = nil, s.refused
 			m.abort(s)
 		}
 		m.event("epoch of %d opened after %d", c.Session, s.closed)
 	case Recover:
 		m.recover(c)
+	case Set:
+		m.configure(c.Set)
 	}
 	m.serve()
-}
-
-func (m *model) enqueue(c *Command, s *modelSession) {
-	if s != nil {
-		s.lastSeq = max(s.lastSeq, c.Seq)
-	}
-	for range c.Count {
-		x := &modelMessage{number: m.number(c.Lane), transient: !c.Persistent}
-		m.messages = append(m.messages, x)
-		if c.Chunks == 0 {
-			continue
-		}
-		if s != nil {
-			x.chunks = s.uploads[c.Upload]
-			delete(s.uploads, c.Upload)
-		}
-		if len(x.chunks) != int(c.Chunks) {
-			m.release(x, Aborted)
-		}
-	}
+	m.keepLimit()
 }
 
 func (m *model) sessionOpen(c *Command) {
@@ -441,7 +428,7 @@ func (m *model) consumer(id ConsumerID) *modelConsumer {
 func (m *model) ready() []*modelMessage {
 	var xs []*modelMessage
 	for _, x := range m.messages {
-		if x.holder == nil {
+		if x.holder == nil && !x.coming {
 			xs = append(xs, x)
 		}
 	}

@@ -80,7 +80,7 @@ func (m *Machine) restore(tag byte, d *decoder) {
 		}
 		m.big[n] = m.restoreRanges(d)
 	default:
-		d.Fail()
+		m.restoreExtra(tag, d)
 	}
 }
 

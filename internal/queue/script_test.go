@@ -95,6 +95,8 @@ func parseCommand(t *testing.T, text string) Command {
 		c.Count, c.Persistent = 1, true
 	case Chunk:
 		c.Count = 1
+	case Set:
+		c.Set = &Settings{}
 	}
 	for _, w := range words[1:] {
 		if !parseWord(&c, w) {
@@ -111,6 +113,12 @@ func parseWord(c *Command, w string) bool {
 	}
 	if f := flags[w]; f != nil {
 		*f = true
+		if c.Set != nil && w == "auto-delete" {
+			c.AutoDelete, c.Set.AutoDelete = false, true
+		}
+		return true
+	}
+	if parseRare(c, w) {
 		return true
 	}
 	switch w {
@@ -221,6 +229,8 @@ func printEffect(e *Effect) string {
 			fmt.Fprintf(&s, ": %v", e.Reason)
 		}
 	case Unused:
+	case Overflowed:
+		fmt.Fprintf(&s, " s%d: the last %d, %v: %v", e.Session, e.Count, e.Numbers(), e.Reason)
 	default:
 		fmt.Fprintf(&s, " c%d", e.Consumer)
 	}
@@ -244,6 +254,7 @@ func printWho(out *strings.Builder, m *Machine) {
 		if s.Epoch > 0 || s.Last > 0 {
 			fmt.Fprintf(out, ", last %d, closed %d", s.Last, s.Closed)
 		}
+		m.Refused(s.ID, func(r Range) { fmt.Fprintf(out, ", refused %v", ids(r.First, r.Last)) })
 		fmt.Fprintln(out)
 		m.ConsumersOf(s.ID, func(c ConsumerRef) {
 			fmt.Fprintf(out, "    c%d", c.ID)

@@ -18,6 +18,7 @@ type session struct {
 	lastSeq uint64 // of the last publish accepted in it
 	closed  uint64 // of the last publish accepted in the epoch before
 	uploads []upload
+	refused *refusals // nil: none
 }
 
 func (m *Machine) findSession(id SessionID) (int, bool) {
@@ -131,6 +132,7 @@ func (m *Machine) epochOpen(c *Command, fx *Effects) {
 	}
 	if c.Epoch > s.epoch {
 		s.epoch, s.closed, s.lastSeq = c.Epoch, s.lastSeq, 0
+		s.closeRefused()
 		m.abortUploads(s, fx)
 	} else if planted.Is(planted.EpochForgotten) {
 		return

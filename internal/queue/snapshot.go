@@ -14,12 +14,15 @@ import (
 //	body    uvarints
 //
 // in ascending order of their tags. A section that is not there is empty; the first
-// is always there. A later
-// feature gets a section, or fields at the end of a record under a new version;
-// a machine refuses what it does not know.
+// is always there. A later feature gets a section, or fields at the end of a record under a new
+// version; a machine refuses what it does not know.
 //
-// Version 1 has no nodes of sessions, and no outer ids of consumers: they are 0.
-const snapshotVersion = 2
+// Version 1 has no nodes of sessions, and no outer ids of consumers: they are 0. Version 3 is written only
+// where there is something that version 2 cannot say: sections from sectionSettings on.
+const (
+	snapshotVersion  = 3
+	snapshotOrdinary = 2
+)
 
 const (
 	// sectionCore: applied, time, flags (snapAutoDelete, snapHandedOut), chunks given out.
@@ -42,6 +45,11 @@ const (
 	sectionTurns = 6
 	// sectionBig: for each big message, in order: number, number of ranges, ranges.
 	sectionBig = 7
+	// sectionSettings: as in a command.
+	sectionSettings = 8
+	// sectionRefused: for each session of which publishes were refused, by id: id; of the epoch that is open, and
+	// of the one before: number of ranges, each: first, less the last one before; length.
+	sectionRefused = 9
 )
 
 const (
@@ -68,7 +76,8 @@ const maxHeldRun = 1024
 
 // AppendSnapshot appends the whole state to dst. Equal states give equal bytes.
 func (m *Machine) AppendSnapshot(dst []byte) []byte {
-	e := encoder{append(dst, snapshotVersion)}
+	start := len(dst)
+	e := encoder{append(dst, snapshotOrdinary)}
 	e.section(sectionCore, func() {
 		e.uint(m.applied)
 		e.uint(uint64(m.now))
@@ -107,6 +116,11 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 			e.ranges(m.big[n])
 		}
 	})
+	ordinary := len(e.b)
+	e.extra(m)
+	if len(e.b) > ordinary {
+		e.b[start] = snapshotVersion
+	}
 	return e.b
 }
 

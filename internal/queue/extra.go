@@ -1,0 +1,48 @@
+package queue
+
+// extra is what most machines do not have: settings, and what follows from them.
+type extra struct {
+	set Settings // without AutoDelete, which Machine has
+}
+
+// rare returns m.extra, made if it is not there.
+func (m *Machine) rare() *extra {
+	if m.extra == nil {
+		m.extra = &extra{}
+	}
+	return m.extra
+}
+
+// Settings returns the settings as they are now.
+func (m *Machine) Settings() Settings {
+	var s Settings
+	if m.extra != nil {
+		s = m.extra.set
+	}
+	s.AutoDelete = m.autoDelete
+	return s
+}
+
+// set replaces the settings.
+func (m *Machine) set(c *Command, fx *Effects) {
+	var s Settings
+	if c.Set != nil {
+		s = *c.Set
+	}
+	m.autoDelete, s.AutoDelete = s.AutoDelete, false
+	if m.extra == nil && s == (Settings{}) {
+		return
+	}
+	m.rare().set = s
+}
+
+// afterwards does after each command what settings ask for.
+func (m *Machine) afterwards(fx *Effects) {
+	m.keepLimit(fx)
+	if m.extra.none() {
+		m.extra = nil
+	}
+}
+
+// none reports whether there is nothing in it.
+func (x *extra) none() bool { return x.set == (Settings{}) }

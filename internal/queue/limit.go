@@ -1,0 +1,131 @@
+package queue
+
+// admit puts a block of messages at the end of its lane, as many of them as the settings let
+// in, and refuses the others. It is the same as if they came one by one.
+func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Effects) {
+	for left := block.len(); ; {
+		n := min(left, m.space())
+		if n > 0 {
+			m.push(run{block.first, block.first + Number(n) - 1, block.attr})
+			m.serve(fx)
+			block.first += Number(n)
+			left -= n
+		}
+		if left == 0 {
+			return
+		}
+		if n == 0 {
+			break
+		}
+	}
+	m.refuse(c, s, before, block, NoRoom, fx)
+}
+
+// space returns how many messages are let in now.
+func (m *Machine) space() uint64 {
+	set := &m.extra.set
+	most, ok := set.MaxLength.Get()
+	switch {
+	case !ok || set.Overflow == OverflowDropHead:
+		return ^uint64(0)
+	case m.ready >= most:
+		return 0
+	}
+	return most - m.ready
+}
+
+// refuse turns away a block, or what is left of it. The publishes are of s, which may be nil;
+// before is the last number that was accepted of it before.
+func (m *Machine) refuse(c *Command, s *session, before uint64, block run, reason Reason, fx *Effects) {
+	n := block.len()
+	e := fx.add(Overflowed)
+	e.Session, e.First, e.Last, e.Count, e.Reason = c.Session, block.first, block.last, n, reason
+	if s != nil && c.Seq > before {
+		s.refuse(c.Seq-min(n, c.Seq-before)+1, c.Seq)
+	}
+	m.release(block.first, n, block.attr, reason, fx)
+}
+
+// keepLimit drops messages at the head until the rest is within the limit.
+func (m *Machine) keepLimit(fx *Effects) {
+	set := &m.extra.set
+	most, ok := set.MaxLength.Get()
+	if !ok || set.Overflow != OverflowDropHead {
+		return
+	}
+	for m.ready > most {
+		m.dropFront(m.ready-most, Dropped, fx)
+	}
+}
+
+// dropFront drops up to n messages of the first run in front.
+func (m *Machine) dropFront(n uint64, reason Reason, fx *Effects) {
+	at := m.top()
+	l := &m.lanes[at]
+	r := *l.runs.front()
+	n = min(n, r.len())
+	l.runs.cutFront(n)
+	m.lose(at, n)
+	m.release(r.first, n, r.attr, reason, fx)
+}
+
+// refusals are the publishes of a session that were refused, by their numbers, in order.
+type refusals struct {
+	open   []Range // of the epoch that is open, as far as its node does not know
+	closed []Range // of the one before, that it did not know of when it was closed
+}
+
+// refuse notes that the publishes first to last are refused; all before are decided.
+func (s *session) refuse(first, last uint64) {
+	if s.refused == nil {
+		s.refused = &refusals{}
+	}
+	rs := s.refused.open
+	if n := len(rs); n > 0 && rs[n-1].Last+1 == first {
+		rs[n-1].Last = last
+		return
+	}
+	s.refused.open = append(rs, Range{first, last})
+}
+
+// heard forgets the refused publishes up to a number.
+func (s *session) heard(upTo uint64) {
+	if s.refused == nil {
+		return
+	}
+	rs := s.refused.open
+	n := 0
+	for n < len(rs) && rs[n].Last <= upTo {
+		n++
+	}
+	if rs = rs[n:]; len(rs) > 0 {
+		rs[0].First = max(rs[0].First, upTo+1)
+	}
+	s.refused.open = rs
+	s.tidyRefused()
+}
+
+// closeRefused begins a new epoch.
+func (s *session) closeRefused() {
+	if s.refused != nil {
+		s.refused.open, s.refused.closed = nil, s.refused.open
+		s.tidyRefused()
+	}
+}
+
+func (s *session) tidyRefused() {
+	if len(s.refused.open) == 0 && len(s.refused.closed) == 0 {
+		s.refused = nil
+	}
+}
+
+// Refused calls f for the publishes that were refused in the epoch of a session before the one that
+// is open, in order, as far as its node had not heard of it when it was closed: of the numbers
+// up to Closed these were not accepted.
+func (m *Machine) Refused(id SessionID, f func(Range)) {
+	if s := m.session(id); s != nil && s.refused != nil {
+		for _, r := range s.refused.closed {
+			f(r)
+		}
+	}
+}
