@@ -12,11 +12,11 @@ func (m *Machine) Check() error {
 	w.lanes()
 	w.sessions()
 	w.consumers()
-	w.bigs()
-	w.line()
 	if m.extra != nil {
 		w.extra(m.extra)
 	}
+	w.bigs()
+	w.line()
 	return w.err
 }
 
@@ -150,7 +150,7 @@ func (w *checker) bigs() {
 			n += r.Len()
 		}
 	}
-	w.that(n == m.ready+m.unacked, "%d messages live, %d ready and %d unacked", n, m.ready, m.unacked)
+	w.that(n == m.ready+m.unacked+m.DeadCount(), "%d messages live, %d ready, %d unacked, %d dead", n, m.ready, m.unacked, m.DeadCount())
 	w.that(last <= MakeNumber(ChunkLane, m.chunks), "chunk %v is there, %d given out", last, m.chunks)
 }
 

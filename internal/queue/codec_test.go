@@ -43,6 +43,8 @@ func sampleCommands() []Command {
 		{Kind: EpochOpen, Session: 7, Epoch: 1<<64 - 1},
 		{Kind: Recover, Clean: true},
 		{Kind: Enqueue, Count: 1, Session: 7, Seq: 12, Heard: 1<<64 - 1},
+		{Kind: Bury, First: 7, Last: 9},
+		{Kind: Settle, Session: 7, Consumer: 3, First: 10, Last: 10, How: Discard, Blameless: true},
 		{Kind: Set, Set: &Settings{}},
 		{Kind: Set, Set: allSettings()},
 		{Kind: Set, Set: &Settings{Overflow: OverflowReject, Paused: true}},

@@ -85,8 +85,11 @@ const (
 	// Set replaces all Settings, those of Configure too. It takes effect at once: what is
 	// over a limit leaves, and who may get messages now gets them.
 	Set Kind = 19
+	// Bury ends the dead messages First to Last (dead ids), as far as the host has been told of them: their
+	// letters are delivered, or there is nobody to deliver them to. Those gone are skipped.
+	Bury Kind = 20
 
-	lastKind = Set
+	lastKind = Bury
 )
 
 var kindNames = [...]string{
@@ -94,7 +97,7 @@ var kindNames = [...]string{
 	Detach: "detach", Credit: "credit", Get: "get", Settle: "settle", Purge: "purge", DropHead: "drop-head",
 	Expire: "expire", SessionOpen: "session-open", SessionSuspect: "session-suspect",
 	SessionDead: "session-dead", EpochOpen: "epoch-open", Recover: "recover", CreditTo: "credit-to",
-	Set: "set",
+	Set: "set", Bury: "bury",
 }
 
 // String returns the kind's name.
@@ -120,7 +123,7 @@ type Command struct {
 	Drain      bool // Credit, CreditTo
 	// Blameless: the messages come back for no fault of the consumer's, so that only
 	// the count of their acquisitions rises, not their delivery count.
-	Blameless  bool // Settle with Requeue, Detach, SessionDead
+	Blameless  bool // Settle with Requeue or Discard, Detach, SessionDead
 	Clean      bool // Recover
 	AutoDelete bool // Configure
 
@@ -136,7 +139,7 @@ type Command struct {
 	Epoch    uint64 // EpochOpen
 	Upload   uint64 // Chunk, Enqueue: tells apart the big messages a session has under way
 	Bytes    uint64 // Enqueue, Chunk: sizes altogether
-	First    uint64 // Settle: delivery ids; DropHead, Expire: numbers
+	First    uint64 // Settle: delivery ids; DropHead, Expire: numbers; Bury: dead ids
 	Last     uint64 // the same; CreditTo: a delivery id
 
 	Node        uint64 // SessionOpen: whose session it is; 0 = nobody's

@@ -146,7 +146,7 @@ func (m *Machine) detach(c *Command, fx *Effects) {
 	}
 	con := m.consumers[i]
 	m.consumers = slices.Delete(m.consumers, i, i+1)
-	left := m.leave(con, c.Blameless)
+	left := m.leave(con, c.Blameless, fx)
 	if left {
 		m.noneLeft(fx)
 	}
@@ -155,11 +155,11 @@ func (m *Machine) detach(c *Command, fx *Effects) {
 
 // leave takes everything from a consumer that is no longer in m.consumers: its
 // turn and what it holds. It reports whether it was an active one.
-func (m *Machine) leave(con *consumer, blameless bool) bool {
+func (m *Machine) leave(con *consumer, blameless bool, fx *Effects) bool {
 	left := m.retire(con)
 	m.turns.remove(con)
 	if !planted.Is(planted.DeadKeeps) || !blameless {
-		m.giveBack(con, 0, ^uint64(0), blameless)
+		m.giveBack(con, 0, ^uint64(0), blameless, fx)
 	}
 	return left
 }

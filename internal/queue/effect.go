@@ -41,17 +41,23 @@ const (
 	// Overflowed: the last Count messages of the Enqueue that is Command, First to Last, are refused for Reason;
 	// Session is that of the publishes. What becomes of the messages other effects say.
 	Overflowed
+	// Dead: messages First to Last have died of Reason, and a letter is to tell of it. They stay in the queue until
+	// they are buried, under the dead ids from Delivery on, which are dense and start at 1; then they are
+	// Released, for the same reason. They died in the second Time with the history given. A big message
+	// comes alone, with its Chunks.
+	Dead
 )
 
 var effectNames = [...]string{
 	Deliver: "deliver", Released: "released", Attached: "attached", Refused: "refused", Cancelled: "cancelled",
 	Detached: "detached", Drained: "drained", Wake: "wake", Empty: "empty", Purged: "purged", Unused: "unused",
 	EpochOpened: "epoch-opened", Recovered: "recovered", Overflowed: "overflowed",
+	Dead: "dead",
 }
 
 // String returns the kind's name.
 func (k EffectKind) String() string {
-	if k >= Deliver && k <= Overflowed {
+	if k >= Deliver && k <= Dead {
 		return effectNames[k]
 	}
 	return "effect?"
@@ -89,18 +95,24 @@ const (
 
 	// NoRoom: the publish was refused, since the queue was as long as it may be.
 	NoRoom
+	// DeadFull: the publish was refused, since as many dead messages waited as may.
+	DeadFull
+	// Exhausted: the messages came back more often than the delivery limit allows.
+	Exhausted
+	// DeadDropped: they were dead, the oldest of too many.
+	DeadDropped
 )
 
 var reasonNames = [...]string{
 	Acked: "acked", AutoAcked: "auto-acked", Discarded: "discarded", PurgedAway: "purged", Dropped: "dropped",
 	Expired: "expired", Lost: "lost", Aborted: "aborted",
 	NoSession: "no-session", InUse: "in-use", NotAlone: "not-alone", ExclusiveUse: "exclusive-use",
-	NoRoom: "no-room",
+	NoRoom: "no-room", DeadFull: "dead-full", Exhausted: "exhausted", DeadDropped: "dead-dropped",
 }
 
 // String returns the reason's name.
 func (r Reason) String() string {
-	if r >= Acked && r <= NoRoom {
+	if r >= Acked && r <= DeadDropped {
 		return reasonNames[r]
 	}
 	return "reason?"
@@ -110,27 +122,28 @@ func (r Reason) String() string {
 // union: Kind says which fields count.
 type Effect struct {
 	Kind   EffectKind
-	Reason Reason // Released, Refused, EpochOpened, Overflowed
+	Reason Reason // Released, Refused, EpochOpened, Overflowed, Dead
 
 	NoAck       bool // Deliver: the checkout is settled already
-	Redelivered bool // Deliver: the messages may have been delivered before
-	Transient   bool // Deliver: the messages are transient
+	Redelivered bool // Deliver, Dead: the messages may have been delivered before
+	Transient   bool // Deliver, Dead: the messages are transient
 
 	Command uint32 // place in the entry of the command that caused it (the first, if several did)
 
-	DeliveryCount uint32 // Deliver: how often the messages came back by a consumer's fault
-	Acquired      uint32 // Deliver: how often they came back altogether
+	DeliveryCount uint32 // Deliver, Dead: how often the messages came back by a consumer's fault
+	Acquired      uint32 // Deliver, Dead: how often they came back altogether
 
 	Consumer ConsumerID
 	Session  SessionID // EpochOpened, Overflowed
-	Delivery uint64    // Deliver: delivery id of First
-	First    Number    // Deliver, Released, Overflowed
+	Delivery uint64    // Deliver: delivery id of First; Dead: its dead id
+	First    Number    // Deliver, Released, Overflowed, Dead
 	Last     Number
 	Count    uint64    // Drained, Purged, EpochOpened, Recovered, Overflowed
 	Left     uint64    // Deliver to a getter
-	Chunks   []Numbers // Deliver of a big message: where its body is, in order; not to be changed
+	Time     int64     // Dead: seconds since 1970
+	Chunks   []Numbers // Deliver, Dead of a big message: where its body is, in order; not to be changed
 
-	attr attr // Deliver: the history they share
+	attr attr // Deliver, Dead: the history they share
 }
 
 // Numbers returns the messages of a Deliver or Released.

@@ -2,7 +2,8 @@ package queue
 
 // extra is what most machines do not have: settings, and what follows from them.
 type extra struct {
-	set Settings // without AutoDelete, which Machine has
+	set  Settings // without AutoDelete, which Machine has
+	dead graves
 }
 
 // rare returns m.extra, made if it is not there.
@@ -39,10 +40,16 @@ func (m *Machine) set(c *Command, fx *Effects) {
 // afterwards does after each command what settings ask for.
 func (m *Machine) afterwards(fx *Effects) {
 	m.keepLimit(fx)
+	m.keepDead(fx)
 	if m.extra.none() {
 		m.extra = nil
 	}
 }
 
 // none reports whether there is nothing in it.
-func (x *extra) none() bool { return x.set == (Settings{}) }
+func (x *extra) none() bool { return x.set == (Settings{}) && x.dead.given == 0 }
+
+// all calls f for the runs of messages that are neither ready nor held.
+func (x *extra) all(f func(run)) {
+	x.dead.all(func(d deadRun) { f(d.run) })
+}

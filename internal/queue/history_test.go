@@ -70,6 +70,8 @@ func (g *generator) rare() bool { return g.IntN(6) == 0 }
 
 func (g *generator) command() Command {
 	switch p := g.IntN(100); {
+	case g.rich && g.IntN(14) == 0:
+		return g.rareCommand()
 	case p < 25:
 		c := Command{Kind: Enqueue, Lane: g.lane(), Count: 1 + g.Uint32N(4), Persistent: g.IntN(4) > 0, Session: g.session()}
 		g.seq += uint64(c.Count)
@@ -156,8 +158,6 @@ func (g *generator) command() Command {
 		return Command{Kind: SessionDead, Session: g.session(), Blameless: g.flip()}
 	case p < 98:
 		return Command{Kind: EpochOpen, Session: g.session(), Epoch: g.Uint64N(5)}
-	case p < 99 && g.rich:
-		return g.rareCommand()
 	case p < 99:
 		return Command{Kind: Configure, AutoDelete: g.flip()}
 	default:
@@ -214,6 +214,10 @@ func unfold(t *testing.T, fx *Effects, getters map[ConsumerID]bool) (events, rel
 			}
 		case Overflowed:
 			add("overflowed %d of %d: %v %v", e.Count, e.Session, e.Numbers(), e.Reason)
+		case Dead:
+			for n := e.First; n <= e.Last; n++ {
+				add("%s", letter(&e, n))
+			}
 		case Recovered:
 			add("recovered, %d dropped", e.Count)
 		}
@@ -245,7 +249,7 @@ func compare(t *testing.T, m *Machine, mod *model, e *Entry) {
 	mod.remember(fx)
 	compareResume(t, m, mod)
 	compareRare(t, m, mod, fx)
-	held := len(mod.messages) - len(mod.ready())
+	held := len(mod.messages) - len(mod.ready()) - int(mod.dead())
 	x := m.Explain()
 	if int(m.Ready()) != len(mod.ready()) || int(m.Unacked()) != held || x.Ready != m.Ready() || x.Unacked != m.Unacked() {
 		t.Errorf("%d ready and %d unacked, want %d and %d", m.Ready(), m.Unacked(), len(mod.ready()), held)
@@ -306,7 +310,7 @@ func TestModel(t *testing.T) {
 	}
 	// The commands must have had something to do.
 	for _, word := range []string{"deliver", "attached", "refused", "cancelled", "detached", "wake", "empty", "drained", "purged", "unused", "epoch", "recovered,",
-		"overflowed"} {
+		"overflowed", "dead"} {
 		if delivered[word] < int(seeds)/10 {
 			t.Errorf("%d events %q in %d runs: the commands reach too little", delivered[word], word, seeds)
 		}

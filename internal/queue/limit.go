@@ -3,7 +3,11 @@ package queue
 // admit puts a block of messages at the end of its lane, as many of them as the settings let
 // in, and refuses the others. It is the same as if they came one by one.
 func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Effects) {
-	for left := block.len(); ; {
+	reason := NoRoom
+	if m.extra.deadFull() {
+		reason = DeadFull
+	}
+	for left := block.len(); reason == NoRoom; {
 		n := min(left, m.space())
 		if n > 0 {
 			m.push(run{block.first, block.first + Number(n) - 1, block.attr})
@@ -18,7 +22,7 @@ func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Ef
 			break
 		}
 	}
-	m.refuse(c, s, before, block, NoRoom, fx)
+	m.refuse(c, s, before, block, reason, fx)
 }
 
 // space returns how many messages are let in now.
@@ -43,6 +47,10 @@ func (m *Machine) refuse(c *Command, s *session, before uint64, block run, reaso
 	if s != nil && c.Seq > before {
 		s.refuse(c.Seq-min(n, c.Seq-before)+1, c.Seq)
 	}
+	if set := &m.extra.set; reason == NoRoom && set.Overflow == OverflowRejectDLX && set.DeadLetter != NoDeadLetter {
+		m.end(block, Dropped, fx)
+		return
+	}
 	m.release(block.first, n, block.attr, reason, fx)
 }
 
@@ -66,7 +74,7 @@ func (m *Machine) dropFront(n uint64, reason Reason, fx *Effects) {
 	n = min(n, r.len())
 	l.runs.cutFront(n)
 	m.lose(at, n)
-	m.release(r.first, n, r.attr, reason, fx)
+	m.end(run{r.first, r.first + Number(n) - 1, r.attr}, reason, fx)
 }
 
 // refusals are the publishes of a session that were refused, by their numbers, in order.

@@ -106,6 +106,8 @@ func (m *Machine) command(c *Command, fx *Effects) {
 		m.autoDelete = c.AutoDelete
 	case Set:
 		m.set(c, fx)
+	case Bury:
+		m.bury(c, fx)
 	default:
 		invariant.Failf("queue: command of kind %d", c.Kind)
 	}
@@ -154,6 +156,9 @@ func (m *Machine) Live(dst []Numbers) []Numbers {
 	for _, chunks := range m.big {
 		dst = append(dst, chunks...)
 	}
+	if m.extra != nil {
+		m.extra.all(func(r run) { dst = append(dst, Numbers{r.first, r.last}) })
+	}
 	for _, s := range m.sessions {
 		for _, u := range s.uploads {
 			dst = append(dst, u.chunks...)
@@ -183,6 +188,9 @@ func (m *Machine) Kept(dst []Numbers) []Numbers {
 	}
 	for _, c := range m.consumers {
 		c.held.all(func(_ uint64, s *slot) { add(s.number, s.number, s.attr) })
+	}
+	if m.extra != nil {
+		m.extra.all(func(r run) { add(r.first, r.last, r.attr) })
 	}
 	return append(dst[:at], joined(dst[at:])...)
 }

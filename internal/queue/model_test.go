@@ -19,6 +19,7 @@ type model struct {
 	autoDelete bool
 	handedOut  bool
 	set        Settings
+	deadGiven  uint64
 
 	events   []string           // what happened in the entry, in order
 	released []string           // and what was released
@@ -32,6 +33,11 @@ type modelMessage struct {
 	count, acq  int
 	chunks      []Number
 	coming      bool // not in yet
+
+	dead   uint64 // its dead id; 0: it is alive
+	told   bool
+	reason Reason
+	died   int64 // seconds
 
 	holder *modelConsumer // nil: ready
 	id     uint64
@@ -116,7 +122,7 @@ func (m *model) command(c *Command) {
 		}
 		con.noAck = c.NoAck
 		m.assign(con)
-		m.event("left %d", m.count(nil))
+		m.event("left %d", len(m.ready()))
 	case Settle:
 		if con == nil || con.session != c.Session {
 			break
@@ -129,9 +135,12 @@ func (m *model) command(c *Command) {
 			case Ack:
 				m.release(x, Acked)
 			case Discard:
-				m.release(x, Discarded)
+				if m.set.DeadLetter != NoDeadLetter {
+					x.back(c.Blameless)
+				}
+				m.die(x, Discarded)
 			case Requeue:
-				x.back(c.Blameless)
+				m.back(x, c.Blameless)
 			}
 		}
 	case Purge:
@@ -150,7 +159,7 @@ func (m *model) command(c *Command) {
 		}
 		for _, x := range m.ready() {
 			if x.number >= Number(c.First) && x.number <= Number(c.Last) {
-				m.release(x, reason)
+				m.die(x, reason)
 			}
 		}
 	case SessionOpen:
@@ -176,9 +185,16 @@ func (m *model) command(c *Command) {
 		m.recover(c)
 	case Set:
 		m.configure(c.Set)
+	case Bury:
+		for _, x := range slices.Clone(m.messages) {
+			if x.dead >= c.First && x.dead <= c.Last && x.told && x.dead > 0 {
+				m.release(x, x.reason)
+			}
+		}
 	}
 	m.serve()
 	m.keepLimit()
+	m.keepDead()
 }
 
 func (m *model) sessionOpen(c *Command) {
@@ -305,8 +321,9 @@ func (m *model) recover(c *Command) {
 			m.release(x, Lost)
 			dropped++
 		} else if m.handedOut && !c.Clean {
-			x.redelivered = true
+			x.redelivered = x.redelivered || x.dead == 0
 		}
+		x.told = false
 	}
 	m.handedOut = false
 	m.event("recovered, %d dropped", dropped)
@@ -377,7 +394,7 @@ func (x *modelMessage) back(blameless bool) {
 // end removes a consumer and returns what it holds.
 func (m *model) end(con *modelConsumer, blameless bool) {
 	for _, x := range m.heldBy(con) {
-		x.back(blameless)
+		m.back(x, blameless)
 	}
 	m.consumers = slices.DeleteFunc(m.consumers, func(o *modelConsumer) bool { return o == con })
 	m.line = slices.DeleteFunc(m.line, func(o *modelConsumer) bool { return o == con })
@@ -428,7 +445,7 @@ func (m *model) consumer(id ConsumerID) *modelConsumer {
 func (m *model) ready() []*modelMessage {
 	var xs []*modelMessage
 	for _, x := range m.messages {
-		if x.holder == nil && !x.coming {
+		if x.holder == nil && !x.coming && x.dead == 0 {
 			xs = append(xs, x)
 		}
 	}
@@ -456,7 +473,7 @@ func (m *model) heldBy(con *modelConsumer) []*modelMessage {
 	return xs
 }
 
-// count returns how many messages con holds; nil: how many are ready.
+// count returns how many messages con holds.
 func (m *model) count(con *modelConsumer) int {
 	n := 0
 	for _, x := range m.messages {

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -19,6 +21,10 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 		s.lastSeq = max(s.lastSeq, c.Seq)
 		s.refused = slices.DeleteFunc(s.refused, func(n uint64) bool { return n <= c.Heard })
 	}
+	reason := NoRoom
+	if most, ok := m.set.HeldMost.Get(); ok && m.dead() > 0 && m.dead() >= most && !m.forsakes() {
+		reason = DeadFull
+	}
 	var refused []*modelMessage
 	for i := range uint64(c.Count) {
 		x := &modelMessage{number: m.number(c.Lane), transient: !c.Persistent}
@@ -34,7 +40,7 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 			}
 		}
 		x.coming = true
-		if m.full() {
+		if m.full() || reason == DeadFull {
 			refused = append(refused, x)
 			if seq := c.Seq - uint64(c.Count) + 1 + i; s != nil && seq > before && seq <= c.Seq {
 				s.refused = append(s.refused, seq)
@@ -49,9 +55,13 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 	if len(refused) > 0 {
 		m.serve()
 		all := Numbers{refused[0].number, refused[len(refused)-1].number}
-		m.event("overflowed %d of %d: %v %v", len(refused), c.Session, all, NoRoom)
+		m.event("overflowed %d of %d: %v %v", len(refused), c.Session, all, reason)
 		for _, x := range refused {
-			m.release(x, NoRoom)
+			if x.coming = false; reason == NoRoom && m.set.Overflow == OverflowRejectDLX && m.set.DeadLetter != NoDeadLetter {
+				m.die(x, Dropped)
+			} else {
+				m.release(x, reason)
+			}
 		}
 	}
 }
@@ -65,23 +75,115 @@ func (m *model) full() bool {
 func (m *model) keepLimit() {
 	most, ok := m.set.MaxLength.Get()
 	for ok && m.set.Overflow == OverflowDropHead && uint64(len(m.ready())) > most {
-		m.release(m.first(), Dropped)
+		m.die(m.first(), Dropped)
 	}
+}
+
+// back returns a message that is held.
+func (m *model) back(x *modelMessage, blameless bool) {
+	x.back(blameless)
+	if most, ok := m.set.DeliveryLimit.Get(); ok && uint64(x.count) > most {
+		m.die(x, Exhausted)
+	}
+}
+
+// die ends a message for a reason that letters tell of.
+func (m *model) die(x *modelMessage, reason Reason) {
+	if m.set.DeadLetter == NoDeadLetter {
+		m.release(x, reason)
+		return
+	}
+	m.deadGiven++
+	x.holder, x.dead, x.told, x.reason, x.died = nil, m.deadGiven, false, reason, m.now/1e9
+}
+
+// graves returns the dead messages, in order.
+func (m *model) graves() []*modelMessage {
+	var xs []*modelMessage
+	for _, x := range m.messages {
+		if x.dead > 0 {
+			xs = append(xs, x)
+		}
+	}
+	slices.SortFunc(xs, func(a, b *modelMessage) int { return cmp.Compare(a.dead, b.dead) })
+	return xs
+}
+
+func (m *model) dead() uint64 { return uint64(len(m.graves())) }
+
+func (m *model) forsakes() bool {
+	return m.set.Overflow == OverflowDropHead && m.set.MaxLength > 0
+}
+
+func (m *model) keepDead() {
+	for _, x := range m.graves() {
+		most, ok := m.set.HeldMost.Get()
+		switch {
+		case m.set.DeadLetter == NoDeadLetter:
+			m.release(x, x.reason)
+		case ok && m.forsakes() && m.dead() > most:
+			m.release(x, DeadDropped)
+		}
+	}
+	xs := m.graves()
+	for _, x := range xs {
+		if x.dead < xs[0].dead+deadWindow && !x.told {
+			x.told = true
+			m.event("%s", x.letter())
+		}
+	}
+}
+
+func (x *modelMessage) letter() string {
+	return fmt.Sprintf("dead %v as %d: %v at %d count=%d acquired=%d transient=%v chunks=%v",
+		x.number, x.dead, x.reason, x.died, x.count, x.acq, x.transient, x.chunks)
+}
+
+// letters writes a Dead effect as the model does.
+func letter(e *Effect, n Number) string {
+	x := modelMessage{number: n, dead: e.Delivery + uint64(n-e.First), reason: e.Reason, died: e.Time, count: int(e.DeliveryCount),
+		acq: int(e.Acquired), transient: e.Transient}
+	for _, r := range e.Chunks {
+		for k := r.First; k <= r.Last; k++ {
+			x.chunks = append(x.chunks, k)
+		}
+	}
+	return x.letter()
 }
 
 // rareCommand makes a command that has to do with settings.
 func (g *generator) rareCommand() Command {
+	if g.flip() {
+		first := g.Uint64N(30)
+		if g.flip() {
+			first *= 10
+		}
+		return Command{Kind: Bury, First: first, Last: first + g.Uint64N(40)}
+	}
 	c := Command{Kind: Set, Set: &Settings{AutoDelete: g.flip()}}
 	if g.flip() {
 		c.Set.MaxLength = Most(g.Uint64N(12))
 	}
 	c.Set.Overflow = Overflow(g.IntN(3))
+	if g.IntN(3) > 0 {
+		c.Set.DeadLetter = DeadLetter(1 + g.IntN(2))
+	}
+	if g.rare() {
+		c.Set.HeldMost = Most(g.Uint64N(300))
+	}
+	if g.flip() {
+		c.Set.DeliveryLimit = Most(g.Uint64N(4))
+	}
 	return c
 }
 
 func (g *generator) rareEnqueue(c *Command) {
 	if g.IntN(3) == 0 {
 		c.Heard = g.seq - min(g.seq, g.Uint64N(10))
+	}
+	if g.IntN(60) == 0 {
+		c.Count = 200
+		g.seq += 200
 	}
 }
 
@@ -92,6 +194,26 @@ func compareRare(t *testing.T, m *Machine, mod *model, fx *Effects) {
 	want.AutoDelete = mod.autoDelete
 	if m.Settings() != want {
 		t.Errorf("settings %+v, want %+v", m.Settings(), want)
+	}
+	if m.DeadCount() != mod.dead() {
+		t.Errorf("%d dead, want %d", m.DeadCount(), mod.dead())
+	}
+	again := &Effects{List: []Effect{{Kind: Purged}}}
+	m.Redead(again)
+	var letters, wantLetters []string
+	for i := range again.List[1:] {
+		e := &again.List[1+i]
+		for n := e.First; n <= e.Last; n++ {
+			letters = append(letters, letter(e, n))
+		}
+	}
+	for _, x := range mod.graves() {
+		if x.told {
+			wantLetters = append(wantLetters, x.letter())
+		}
+	}
+	if !slices.Equal(letters, wantLetters) {
+		t.Errorf("again dead\n%q\nwant\n%q", letters, wantLetters)
 	}
 	for _, id := range sorted(mod.sessions) {
 		var refused []uint64

@@ -19,6 +19,7 @@ import (
 //	state   the whole state
 //	who     the sessions, and their consumers, as a new leader is told
 //	again   each line cN or cN above=N: what Redeliver gives; nothing changes by it
+//	redead  what Redead gives
 //	restart snapshot, restore, go on
 //
 // Entry N is at time N seconds.
@@ -67,6 +68,12 @@ func TestScripts(t *testing.T) {
 				}
 				if !bytes.Equal(before, m.AppendSnapshot(nil)) {
 					t.Fatal("the state has changed")
+				}
+			case "redead":
+				fx := &Effects{}
+				m.Redead(fx)
+				for i := range fx.List {
+					fmt.Fprintf(&out, "%s\n", printEffect(&fx.List[i]))
 				}
 			case "restart":
 				m = restored(t, m)
@@ -229,8 +236,8 @@ func printEffect(e *Effect) string {
 			fmt.Fprintf(&s, ": %v", e.Reason)
 		}
 	case Unused:
-	case Overflowed:
-		fmt.Fprintf(&s, " s%d: the last %d, %v: %v", e.Session, e.Count, e.Numbers(), e.Reason)
+	case Overflowed, Dead:
+		printRareEffect(&s, e)
 	default:
 		fmt.Fprintf(&s, " c%d", e.Consumer)
 	}
@@ -288,6 +295,7 @@ func printState(out *strings.Builder, m *Machine) {
 			fmt.Fprintln(out)
 		})
 	}
+	printRareState(out, m)
 	for i, c := range m.consumers {
 		fmt.Fprintf(out, "c%d %v", c.id, x.Consumers[i].Standing)
 		if c.credit != Unlimited {

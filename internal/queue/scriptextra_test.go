@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -21,6 +22,8 @@ func parseSetting(s *Settings, name, value string) bool {
 		"overflow=drop-head":  func() { s.Overflow = OverflowDropHead },
 		"overflow=reject":     func() { s.Overflow = OverflowReject },
 		"overflow=reject-dlx": func() { s.Overflow = OverflowRejectDLX },
+		"dead-letter=once":    func() { s.DeadLetter = DeadLetterOnce },
+		"dead-letter=held":    func() { s.DeadLetter = DeadLetterHeld },
 	}
 	if f := words[name+"="+value]; f != nil {
 		f()
@@ -30,8 +33,41 @@ func parseSetting(s *Settings, name, value string) bool {
 	switch name {
 	case "max-length":
 		s.MaxLength = Most(n)
+	case "delivery-limit":
+		s.DeliveryLimit = Most(n)
+	case "held-most":
+		s.HeldMost = Most(n)
 	default:
 		return false
 	}
 	return err == nil
+}
+
+func printRareEffect(s *strings.Builder, e *Effect) {
+	switch e.Kind {
+	case Overflowed:
+		fmt.Fprintf(s, " s%d: the last %d, %v: %v", e.Session, e.Count, e.Numbers(), e.Reason)
+	case Dead:
+		fmt.Fprintf(s, " %v as %v: %v at %ds", e.Numbers(), ids(e.Delivery, e.Delivery+e.Numbers().Len()-1), e.Reason, e.Time)
+		if e.Acquired > 0 {
+			fmt.Fprintf(s, " count=%d acquired=%d", e.DeliveryCount, e.Acquired)
+		}
+		if e.Transient {
+			s.WriteString(" transient")
+		}
+		if len(e.Chunks) > 0 {
+			fmt.Fprintf(s, " chunks=%v", e.Chunks)
+		}
+	}
+}
+
+// printRareState prints what few machines have.
+func printRareState(out *strings.Builder, m *Machine) {
+	x := m.extra
+	if x == nil {
+		return
+	}
+	x.dead.all(func(d deadRun) {
+		fmt.Fprintf(out, "dead %v as %v: %v\n", Numbers{d.first, d.last}, ids(d.id, d.lastID()), d.reason)
+	})
 }

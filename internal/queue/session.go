@@ -103,7 +103,7 @@ func (m *Machine) endSession(id SessionID, blameless bool, fx *Effects) {
 		if con.session != s.id {
 			return false
 		}
-		left = m.leave(con, blameless) || left
+		left = m.leave(con, blameless, fx) || left
 		return true
 	})
 	if left {
@@ -147,12 +147,12 @@ func (m *Machine) recover(c *Command, fx *Effects) {
 		m.abortUploads(s, fx)
 	}
 	for _, con := range m.consumers {
-		m.leave(con, true)
+		m.leave(con, true, fx)
 	}
 	m.sessions, m.consumers = nil, nil
 
 	tellAll := m.handedOut && !c.Clean
-	dropped := uint64(0)
+	dropped := m.recoverDead(fx)
 	for i := range m.lanes {
 		lane := uint8(i)
 		m.lanes[i].runs.change(func(r run) (run, bool) {

@@ -22,9 +22,9 @@ func (m *Machine) settle(c *Command, fx *Effects) {
 	before := con.held.count
 	switch c.How {
 	case Requeue:
-		m.giveBack(con, c.First, c.Last, c.Blameless)
+		m.giveBack(con, c.First, c.Last, c.Blameless, fx)
 	case Discard:
-		m.finish(con, c.First, c.Last, Discarded, fx)
+		m.discard(con, c, fx)
 	default:
 		m.finish(con, c.First, c.Last, Acked, fx)
 	}
@@ -61,8 +61,29 @@ func (m *Machine) finish(con *consumer, first, last uint64, reason Reason, fx *E
 	m.unacked += con.held.count
 }
 
+// discard ends what con holds under ids that it has rejected.
+func (m *Machine) discard(con *consumer, c *Command, fx *Effects) {
+	if m.extra == nil || m.extra.set.DeadLetter == NoDeadLetter {
+		m.finish(con, c.First, c.Last, Discarded, fx)
+		return
+	}
+	m.takeBack(con, c.First, c.Last, c.Blameless, func(r run) { m.end(r, Discarded, fx) })
+}
+
 // giveBack returns what con holds under the ids first to last to its old place.
-func (m *Machine) giveBack(con *consumer, first, last uint64, blameless bool) {
+func (m *Machine) giveBack(con *consumer, first, last uint64, blameless bool, fx *Effects) {
+	m.takeBack(con, first, last, blameless, func(r run) {
+		if m.extra != nil && m.extra.exhausted(r.attr) {
+			m.end(r, Exhausted, fx)
+			return
+		}
+		m.putBack(r)
+	})
+}
+
+// takeBack takes what con holds under the ids first to last, and calls f for each run of it, in
+// order, with the history of after the return.
+func (m *Machine) takeBack(con *consumer, first, last uint64, blameless bool, f func(run)) {
 	m.unacked -= con.held.count
 	var back run
 	var n uint64
@@ -74,14 +95,20 @@ func (m *Machine) giveBack(con *consumer, first, last uint64, blameless bool) {
 			return
 		}
 		if n > 0 {
-			m.putBack(back)
+			f(back)
 		}
 		back, n = run{s.number, s.number, a}, 1
 	})
 	if n > 0 {
-		m.putBack(back)
+		f(back)
 	}
 	m.unacked += con.held.count
+}
+
+// exhausted reports whether a message has come back too often.
+func (x *extra) exhausted(a attr) bool {
+	most, ok := x.set.DeliveryLimit.Get()
+	return ok && uint64(a.deliveryCount()) > most
 }
 
 // putBack makes a run of messages ready again.
@@ -133,6 +160,6 @@ func (m *Machine) drop(c *Command, reason Reason, fx *Effects) {
 	}
 	m.lanes[lane].runs.remove(first, last, func(r run) {
 		m.lose(lane, r.len())
-		m.release(r.first, r.len(), r.attr, reason, fx)
+		m.end(r, reason, fx)
 	})
 }

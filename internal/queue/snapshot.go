@@ -50,6 +50,9 @@ const (
 	// sectionRefused: for each session of which publishes were refused, by id: id; of the epoch that is open, and
 	// of the one before: number of ranges, each: first, less the last one before; length.
 	sectionRefused = 9
+	// sectionDead: dead ids given out, then each run, in order: id, less the last one before; first number, as the
+	// difference to the last one before; length; time, as the difference to the one before; reason; history.
+	sectionDead = 10
 )
 
 const (

@@ -15,6 +15,27 @@ func (e *encoder) extra(m *Machine) {
 			}
 		}
 	})
+	if x := m.extra; x != nil && x.dead.given > 0 {
+		e.section(sectionDead, func() { e.dead(&x.dead) })
+	}
+}
+
+func (e *encoder) dead(g *graves) {
+	e.uint(g.given)
+	var before deadRun
+	g.all(func(d deadRun) {
+		lastID := uint64(0)
+		if before.id > 0 {
+			lastID = before.lastID()
+		}
+		e.uint(d.id - lastID)
+		e.uint(zigzag64(int64(d.first - before.last)))
+		e.uint(d.len())
+		e.uint(zigzag64(int64(d.time) - int64(before.time)))
+		e.uint(uint64(d.reason))
+		e.attr(d.attr)
+		before = d
+	})
 }
 
 func (e *encoder) refused(rs []Range) {
@@ -41,6 +62,8 @@ func (m *Machine) restoreExtra(tag byte, d *decoder) {
 		}
 	case sectionRefused:
 		m.restoreRefused(d)
+	case sectionDead:
+		m.restoreDead(d)
 	default:
 		d.Fail()
 	}
@@ -58,6 +81,41 @@ func (m *Machine) restoreRefused(d *decoder) {
 	if len(s.refused.open)+len(s.refused.closed) == 0 {
 		d.Fail()
 	}
+}
+
+func (m *Machine) restoreDead(d *decoder) {
+	g := &m.rare().dead
+	g.given = d.UpTo(maxCounter)
+	var before deadRun
+	lastID := uint64(0)
+	for len(d.Rest) > 0 && !d.Bad() {
+		r := deadRun{id: lastID + d.UpTo(g.given)}
+		r.first = before.last + Number(unzigzag64(d.Uint()))
+		n := d.UpTo(g.given)
+		r.last = r.first + Number(n) - 1
+		time := int64(before.time) + unzigzag64(d.Uint())
+		r.time = uint32(time)
+		r.reason = Reason(d.UpTo(uint64(DeadDropped)))
+		r.attr = d.attr()
+		if d.Bad() || n == 0 || r.id <= lastID || !m.gaveOut(r.run) || r.lastID() > g.given || int64(r.time) != time {
+			d.Fail()
+			return
+		}
+		g.rest.push(r)
+		g.count += n
+		before, lastID = r, r.lastID()
+	}
+	if g.given == 0 {
+		d.Fail()
+	}
+	g.tell(m, &Effects{}) // the host has been told of these
+}
+
+// gaveOut reports whether the numbers of a run can have been given out.
+func (m *Machine) gaveOut(r run) bool {
+	lane := r.first.Lane()
+	return r.first <= r.last && r.last.Lane() == lane && r.first.Ordinal() > 0 && int(lane) < len(m.lanes) &&
+		r.last.Ordinal() <= m.lanes[lane].given
 }
 
 // refused reads ranges of numbers up to most.
