@@ -8,6 +8,45 @@ func (w *checker) extra(x *extra) {
 		w.that(m.ready <= most, "%d messages ready, at most %d wanted", m.ready, most)
 	}
 	w.dead(&x.dead)
+	w.that(x.fresh == Numbers{}, "messages %v are still fresh", x.fresh)
+	there := w.there()
+	w.notes(&x.deadlines, there, "deadline")
+	for i := range m.lanes {
+		if r := m.lanes[i].runs.front(); r != nil {
+			d, ok, _ := x.deadlines.at(r.first, r.last)
+			w.that(!ok || int64(d) > m.now, "message %v should have expired at %d, it is %d", r.first, d, m.now)
+		}
+	}
+}
+
+// there returns the messages that are ready or held.
+func (w *checker) there() []Numbers {
+	var there []Numbers
+	for i := range w.m.lanes {
+		w.m.lanes[i].runs.all(func(r run) { there = append(there, Numbers{r.first, r.last}) })
+	}
+	for _, c := range w.m.consumers {
+		c.held.all(func(_ uint64, s *slot) { there = append(there, Numbers{s.number, s.number}) })
+	}
+	return joined(there)
+}
+
+// notes checks that only messages of there are noted.
+func (w *checker) notes(s *notes, there []Numbers, what string) {
+	n := uint64(0)
+	for i := range s.lanes {
+		last := MakeNumber(uint8(i), 0)
+		s.lanes[i].all(func(r run) {
+			for len(there) > 0 && there[0].Last < r.first {
+				there = there[1:]
+			}
+			w.that(r.first > last && r.last >= r.first, "%s of %v-%v after %v", what, r.first, r.last, last)
+			w.that(len(there) > 0 && there[0].First <= r.first && there[0].Last >= r.last, "%s of %v-%v, which is not there", what, r.first, r.last)
+			last = r.last
+			n += r.len()
+		})
+	}
+	w.that(n == s.count, "%d messages with a %s, %d counted", n, what, s.count)
 }
 
 func (w *checker) dead(g *graves) {

@@ -42,6 +42,7 @@ const (
 	fieldOuter
 	fieldHeard
 	fieldSet // length in bytes, settings
+	fieldTTL
 
 	fieldsAll = 1<<iota - 1
 )
@@ -81,9 +82,10 @@ func appendCommand(dst []byte, c *Command) []byte {
 			mask |= 1 << i
 		}
 	}
-	if c.Node|c.Incarnation|c.Outer|c.Heard != 0 || c.Set != nil {
+	if c.Node|c.Incarnation|c.Outer|c.Heard|uint64(c.TTL) != 0 || c.Set != nil {
 		mask |= maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter) |
-			maskIf(c.Heard, fieldHeard) | bit(c.Set != nil, fieldSet)
+			maskIf(c.Heard, fieldHeard) | bit(c.Set != nil, fieldSet) |
+			maskIf(uint64(c.TTL), fieldTTL)
 	}
 	dst = append(dst, byte(c.Kind))
 	dst = bytecodec.AppendUint(dst, mask)
@@ -101,6 +103,9 @@ func appendCommand(dst []byte, c *Command) []byte {
 		if c.Set != nil {
 			dst = bytecodec.AppendBytes(dst, c.Set.append(nil))
 		}
+		if c.TTL != 0 {
+			dst = bytecodec.AppendUint(dst, uint64(c.TTL))
+		}
 	}
 	return dst
 }
@@ -108,7 +113,7 @@ func appendCommand(dst []byte, c *Command) []byte {
 func maskIf(field, mask uint64) uint64 { return bit(field != 0, mask) }
 
 // DecodeCommands appends the commands that src holds to dst. It does not keep
-// src. It takes at most 160 times the memory of src.
+// src. It takes at most 180 times the memory of src.
 func DecodeCommands(dst []Command, src []byte) ([]Command, error) {
 	if len(src) == 0 || src[0] != commandVersion {
 		return dst, ErrFormat
@@ -209,6 +214,9 @@ func (d *decoder) rare(c *Command, mask uint64) {
 		if in.Bad() || c.Kind != Set {
 			d.Fail()
 		}
+	}
+	if mask&fieldTTL != 0 {
+		c.TTL = Limit(d.Uint())
 	}
 }
 

@@ -10,7 +10,9 @@ const (
 	// Enqueue puts Count messages, numbered from Next(Lane) on, at the end of
 	// Lane. They are Persistent or all transient; Bytes is their size
 	// altogether. Session and Seq, if given, are recorded as the last publish
-	// accepted of that session.
+	// accepted of that session. With TTL they expire after so many milliseconds, or when
+	// the settings say, whichever is earlier: when they are at the front of their lane. A TTL
+	// of nothing is for what is to be delivered by this command or never.
 	//
 	// Where the settings refuse publishes at a limit, what does not fit of the block is
 	// refused (Overflowed): the last ones of it. The session remembers which they were
@@ -88,8 +90,11 @@ const (
 	// Bury ends the dead messages First to Last (dead ids), as far as the host has been told of them: their
 	// letters are delivered, or there is nobody to deliver them to. Those gone are skipped.
 	Bury Kind = 20
+	// Due does nothing by itself: it is for an entry whose time is what matters. At NextDeadline
+	// there should be one.
+	Due Kind = 21
 
-	lastKind = Bury
+	lastKind = Due
 )
 
 var kindNames = [...]string{
@@ -97,7 +102,7 @@ var kindNames = [...]string{
 	Detach: "detach", Credit: "credit", Get: "get", Settle: "settle", Purge: "purge", DropHead: "drop-head",
 	Expire: "expire", SessionOpen: "session-open", SessionSuspect: "session-suspect",
 	SessionDead: "session-dead", EpochOpen: "epoch-open", Recover: "recover", CreditTo: "credit-to",
-	Set: "set", Bury: "bury",
+	Set: "set", Bury: "bury", Due: "due",
 }
 
 // String returns the kind's name.
@@ -146,6 +151,7 @@ type Command struct {
 	Incarnation uint64 // SessionOpen: of Node; it rises with every start
 	Outer       uint64 // Attach: what the session calls the consumer; kept with it
 
+	TTL   Limit     // Enqueue: milliseconds
 	Heard uint64    // Enqueue: the session knows what became of its publishes up to this Seq
 	Set   *Settings // Set; nil: nothing special
 }

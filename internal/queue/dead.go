@@ -104,6 +104,7 @@ func (m *Machine) end(r run, reason Reason, fx *Effects) {
 		m.release(r.first, r.len(), r.attr, reason, fx)
 		return
 	}
+	x.forget(r.first, r.last)
 	x.dead.rest.push(deadRun{run: r, id: x.dead.given + 1, time: uint32(m.now / 1e9), reason: reason})
 	x.dead.given += r.len()
 	x.dead.count += r.len()

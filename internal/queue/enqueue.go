@@ -49,6 +49,9 @@ func (m *Machine) enqueue(c *Command, fx *Effects) {
 		m.big[first] = chunks
 		a |= flagBig
 	}
+	if c.TTL > 0 {
+		m.rare()
+	}
 	if m.extra != nil {
 		m.admit(c, s, before, run{first, last, a}, fx)
 		return

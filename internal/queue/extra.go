@@ -4,6 +4,9 @@ package queue
 type extra struct {
 	set  Settings // without AutoDelete, which Machine has
 	dead graves
+
+	deadlines notes   // times in nanoseconds, of ready and held messages
+	fresh     Numbers // messages of the command being applied, which do not expire before it is over
 }
 
 // rare returns m.extra, made if it is not there.
@@ -39,7 +42,9 @@ func (m *Machine) set(c *Command, fx *Effects) {
 
 // afterwards does after each command what settings ask for.
 func (m *Machine) afterwards(fx *Effects) {
+	m.expire(fx)
 	m.keepLimit(fx)
+	m.expire(fx) // those that are in front now
 	m.keepDead(fx)
 	if m.extra.none() {
 		m.extra = nil
@@ -47,7 +52,9 @@ func (m *Machine) afterwards(fx *Effects) {
 }
 
 // none reports whether there is nothing in it.
-func (x *extra) none() bool { return x.set == (Settings{}) && x.dead.given == 0 }
+func (x *extra) none() bool {
+	return x.set == (Settings{}) && x.dead.given == 0 && x.deadlines.count == 0
+}
 
 // all calls f for the runs of messages that are neither ready nor held.
 func (x *extra) all(f func(run)) {

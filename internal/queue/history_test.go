@@ -37,6 +37,9 @@ func newGenerator(seed uint64) *generator {
 func (g *generator) entry() *Entry {
 	g.index += 1 + g.Uint64N(3)
 	g.time += g.Int64N(100) - 10
+	if g.rich && g.IntN(4) == 0 {
+		g.time += g.Int64N(3e6)
+	}
 	e := &Entry{Index: g.index, Time: g.time}
 	for range 1 + g.IntN(5) {
 		e.Commands = append(e.Commands, g.command())

@@ -3,6 +3,8 @@ package queue
 // admit puts a block of messages at the end of its lane, as many of them as the settings let
 // in, and refuses the others. It is the same as if they came one by one.
 func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Effects) {
+	m.expire(fx)
+	deadline, mortal := m.deadline(c)
 	reason := NoRoom
 	if m.extra.deadFull() {
 		reason = DeadFull
@@ -10,8 +12,14 @@ func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Ef
 	for left := block.len(); reason == NoRoom; {
 		n := min(left, m.space())
 		if n > 0 {
-			m.push(run{block.first, block.first + Number(n) - 1, block.attr})
+			in := run{block.first, block.first + Number(n) - 1, block.attr}
+			m.push(in)
+			if mortal {
+				m.extra.deadlines.add(in.first, in.last, uint64(deadline))
+			}
+			m.extra.fresh = Numbers{in.first, in.last}
 			m.serve(fx)
+			m.extra.fresh = Numbers{}
 			block.first += Number(n)
 			left -= n
 		}

@@ -64,6 +64,10 @@ func (m *Machine) Apply(e *Entry, fx *Effects) {
 		}
 		fx.flush()
 	}
+	if len(e.Commands) == 0 && m.extra != nil {
+		m.afterwards(fx)
+		fx.flush()
+	}
 }
 
 func (m *Machine) command(c *Command, fx *Effects) {
@@ -108,6 +112,7 @@ func (m *Machine) command(c *Command, fx *Effects) {
 		m.set(c, fx)
 	case Bury:
 		m.bury(c, fx)
+	case Due: // the time has come, which is enough
 	default:
 		invariant.Failf("queue: command of kind %d", c.Kind)
 	}

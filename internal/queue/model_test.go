@@ -34,10 +34,13 @@ type modelMessage struct {
 	chunks      []Number
 	coming      bool // not in yet
 
-	dead   uint64 // its dead id; 0: it is alive
-	told   bool
-	reason Reason
-	died   int64 // seconds
+	dead     uint64 // its dead id; 0: it is alive
+	told     bool
+	reason   Reason
+	died     int64 // seconds
+	mortal   bool
+	deadline int64
+	fresh    bool // it came in the command that is carried out
 
 	holder *modelConsumer // nil: ready
 	id     uint64
@@ -116,12 +119,14 @@ func (m *model) command(c *Command) {
 	case Credit, CreditTo:
 		m.credit(c, con)
 	case Get:
+		m.expire()
 		if con == nil || !con.getter || con.cancelled || m.first() == nil {
 			m.event("empty %d", c.Consumer)
 			break
 		}
 		con.noAck = c.NoAck
 		m.assign(con)
+		m.expire()
 		m.event("left %d", len(m.ready()))
 	case Settle:
 		if con == nil || con.session != c.Session {
@@ -193,7 +198,9 @@ func (m *model) command(c *Command) {
 		}
 	}
 	m.serve()
+	m.expire()
 	m.keepLimit()
+	m.expire()
 	m.keepDead()
 }
 
@@ -333,6 +340,10 @@ func (m *model) recover(c *Command) {
 func (m *model) serve() {
 	m.tidy()
 	for m.first() != nil && len(m.line) > 0 {
+		if x := m.first(); m.due(x) && !x.fresh {
+			m.die(x, Expired)
+			continue
+		}
 		con := m.line[0]
 		m.line = m.line[1:]
 		if con.credit == 0 {

@@ -21,6 +21,7 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 		s.lastSeq = max(s.lastSeq, c.Seq)
 		s.refused = slices.DeleteFunc(s.refused, func(n uint64) bool { return n <= c.Heard })
 	}
+	m.expire()
 	reason := NoRoom
 	if most, ok := m.set.HeldMost.Get(); ok && m.dead() > 0 && m.dead() >= most && !m.forsakes() {
 		reason = DeadFull
@@ -48,12 +49,28 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 			continue
 		}
 		x.coming = false
+		ttl := c.TTL
+		if m.set.TTL > 0 && (ttl == 0 || m.set.TTL < ttl) {
+			ttl = m.set.TTL
+		}
+		if ms, ok := ttl.Get(); ok {
+			x.mortal, x.fresh, x.deadline = true, true, m.now
+			for k := uint64(0); k < ms; k++ {
+				x.deadline += 1e6
+			}
+			for ms > 0 && x.deadline%1e6 != 0 {
+				x.deadline++
+			}
+		}
 		if m.set.Overflow != OverflowDropHead {
 			m.serve()
 		}
 	}
+	m.serve()
+	for _, x := range m.messages {
+		x.fresh = false
+	}
 	if len(refused) > 0 {
-		m.serve()
 		all := Numbers{refused[0].number, refused[len(refused)-1].number}
 		m.event("overflowed %d of %d: %v %v", len(refused), c.Session, all, reason)
 		for _, x := range refused {
@@ -77,6 +94,36 @@ func (m *model) keepLimit() {
 	for ok && m.set.Overflow == OverflowDropHead && uint64(len(m.ready())) > most {
 		m.die(m.first(), Dropped)
 	}
+}
+
+func (m *model) due(x *modelMessage) bool { return x.mortal && x.deadline <= m.now }
+
+// expire ends what is due at the front of a lane.
+func (m *model) expire() {
+	stays := map[uint8]bool{}
+	for _, x := range m.ready() {
+		switch lane := x.number.Lane(); {
+		case stays[lane]:
+		case m.due(x):
+			m.die(x, Expired)
+		default:
+			stays[lane] = true
+		}
+	}
+}
+
+// next returns the time at which something happens by itself.
+func (m *model) next() (t int64, ok bool) {
+	front := map[uint8]bool{}
+	for _, x := range m.ready() {
+		if lane := x.number.Lane(); !front[lane] {
+			front[lane] = true
+			if x.mortal && (!ok || x.deadline < t) {
+				t, ok = x.deadline, true
+			}
+		}
+	}
+	return t, ok
 }
 
 // back returns a message that is held.
@@ -139,7 +186,7 @@ func (x *modelMessage) letter() string {
 		x.number, x.dead, x.reason, x.died, x.count, x.acq, x.transient, x.chunks)
 }
 
-// letters writes a Dead effect as the model does.
+// letter writes a Dead effect as the model does.
 func letter(e *Effect, n Number) string {
 	x := modelMessage{number: n, dead: e.Delivery + uint64(n-e.First), reason: e.Reason, died: e.Time, count: int(e.DeliveryCount),
 		acq: int(e.Acquired), transient: e.Transient}
@@ -158,6 +205,9 @@ func (g *generator) rareCommand() Command {
 		if g.flip() {
 			first *= 10
 		}
+		if g.IntN(5) == 0 {
+			return Command{Kind: Due}
+		}
 		return Command{Kind: Bury, First: first, Last: first + g.Uint64N(40)}
 	}
 	c := Command{Kind: Set, Set: &Settings{AutoDelete: g.flip()}}
@@ -167,6 +217,9 @@ func (g *generator) rareCommand() Command {
 	c.Set.Overflow = Overflow(g.IntN(3))
 	if g.IntN(3) > 0 {
 		c.Set.DeadLetter = DeadLetter(1 + g.IntN(2))
+	}
+	if g.IntN(3) == 0 {
+		c.Set.TTL = Most(g.Uint64N(4))
 	}
 	if g.rare() {
 		c.Set.HeldMost = Most(g.Uint64N(300))
@@ -181,6 +234,9 @@ func (g *generator) rareEnqueue(c *Command) {
 	if g.IntN(3) == 0 {
 		c.Heard = g.seq - min(g.seq, g.Uint64N(10))
 	}
+	if g.IntN(3) == 0 {
+		c.TTL = Most(g.Uint64N(5))
+	}
 	if g.IntN(60) == 0 {
 		c.Count = 200
 		g.seq += 200
@@ -194,6 +250,11 @@ func compareRare(t *testing.T, m *Machine, mod *model, fx *Effects) {
 	want.AutoDelete = mod.autoDelete
 	if m.Settings() != want {
 		t.Errorf("settings %+v, want %+v", m.Settings(), want)
+	}
+	due, ok := m.NextDeadline()
+	wantDue, wantOK := mod.next()
+	if due != wantDue || ok != wantOK {
+		t.Errorf("next deadline %d, %v, want %d, %v", due, ok, wantDue, wantOK)
 	}
 	if m.DeadCount() != mod.dead() {
 		t.Errorf("%d dead, want %d", m.DeadCount(), mod.dead())

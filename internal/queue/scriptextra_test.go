@@ -4,14 +4,19 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // parseRare parses a word of a command that has to do with settings.
 func parseRare(c *Command, w string) bool {
 	name, value, _ := strings.Cut(w, "=")
 	n, err := strconv.ParseUint(value, 10, 64)
-	if name == "heard" {
+	switch {
+	case name == "heard":
 		c.Heard = n
+		return err == nil
+	case name == "ttl" && c.Set == nil:
+		c.TTL = Most(n)
 		return err == nil
 	}
 	return c.Set != nil && parseSetting(c.Set, name, value)
@@ -35,6 +40,8 @@ func parseSetting(s *Settings, name, value string) bool {
 		s.MaxLength = Most(n)
 	case "delivery-limit":
 		s.DeliveryLimit = Most(n)
+	case "ttl":
+		s.TTL = Most(n)
 	case "held-most":
 		s.HeldMost = Most(n)
 	default:
@@ -66,6 +73,12 @@ func printRareState(out *strings.Builder, m *Machine) {
 	x := m.extra
 	if x == nil {
 		return
+	}
+	x.deadlines.all(func(r run) {
+		fmt.Fprintf(out, "until %v: %v\n", time.Duration(r.attr), Numbers{r.first, r.last})
+	})
+	if t, ok := m.NextDeadline(); ok {
+		fmt.Fprintf(out, "next at %v\n", time.Duration(t))
 	}
 	x.dead.all(func(d deadRun) {
 		fmt.Fprintf(out, "dead %v as %v: %v\n", Numbers{d.first, d.last}, ids(d.id, d.lastID()), d.reason)

@@ -66,6 +66,9 @@ func (m *Machine) serve(fx *Effects) {
 		if c == nil {
 			return
 		}
+		if m.extra != nil && m.expireFront(m.top(), fx) {
+			continue
+		}
 		if c.credit == 0 {
 			c.woken = true
 			m.turns.remove(c)
@@ -100,6 +103,10 @@ func (m *Machine) assign(c *consumer, n uint64, fx *Effects) uint64 {
 	if a.is(flagBig) {
 		n = 1
 	}
+	if m.extra != nil { // those behind may have expired
+		_, _, upTo := m.extra.deadlines.at(first, first+Number(n)-1)
+		n = uint64(upTo-first) + 1
+	}
 	if planted.Is(planted.DoubleCheckout) && (c.delivered+1)%16 == 0 {
 		n = 1
 	} else {
@@ -129,6 +136,7 @@ func (m *Machine) assign(c *consumer, n uint64, fx *Effects) uint64 {
 }
 
 func (m *Machine) get(c *Command, fx *Effects) {
+	m.expire(fx)
 	con := m.consumer(c.Consumer)
 	if con == nil || !con.getter || con.cancelled || m.ready == 0 {
 		fx.about(Empty, c.Consumer)
@@ -136,5 +144,6 @@ func (m *Machine) get(c *Command, fx *Effects) {
 	}
 	con.noAck = c.NoAck
 	m.assign(con, 1, fx)
+	m.expire(fx)
 	fx.List[len(fx.List)-1].Left = m.ready
 }

@@ -51,12 +51,12 @@ func (m *Machine) finish(con *consumer, first, last uint64, reason Reason, fx *E
 			return
 		}
 		if n > 0 {
-			fx.free(start, start+Number(n)-1, reason)
+			m.release(start, n, 0, reason, fx)
 		}
 		start, n = s.number, 1
 	})
 	if n > 0 {
-		fx.free(start, start+Number(n)-1, reason)
+		m.release(start, n, 0, reason, fx)
 	}
 	m.unacked += con.held.count
 }
@@ -123,6 +123,9 @@ func (m *Machine) putBack(r run) {
 func (m *Machine) release(first Number, n uint64, a attr, reason Reason, fx *Effects) {
 	last := first + Number(n) - 1
 	fx.free(first, last, reason)
+	if m.extra != nil {
+		m.extra.forget(first, last)
+	}
 	if !a.is(flagBig) {
 		return
 	}

@@ -53,6 +53,9 @@ const (
 	// sectionDead: dead ids given out, then each run, in order: id, less the last one before; first number, as the
 	// difference to the last one before; length; time, as the difference to the one before; reason; history.
 	sectionDead = 10
+	// sectionDeadlines: for each run of messages of one deadline, in order: first number, less the last one before;
+	// length; deadline, as the difference to the one before.
+	sectionDeadlines = 11
 )
 
 const (

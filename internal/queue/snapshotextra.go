@@ -18,6 +18,19 @@ func (e *encoder) extra(m *Machine) {
 	if x := m.extra; x != nil && x.dead.given > 0 {
 		e.section(sectionDead, func() { e.dead(&x.dead) })
 	}
+	if x := m.extra; x != nil {
+		e.section(sectionDeadlines, func() { e.notes(&x.deadlines) })
+	}
+}
+
+func (e *encoder) notes(s *notes) {
+	var before run
+	s.all(func(r run) {
+		e.uint(uint64(r.first - before.last))
+		e.uint(r.len())
+		e.uint(zigzag64(int64(r.attr - before.attr)))
+		before = r
+	})
 }
 
 func (e *encoder) dead(g *graves) {
@@ -64,6 +77,8 @@ func (m *Machine) restoreExtra(tag byte, d *decoder) {
 		m.restoreRefused(d)
 	case sectionDead:
 		m.restoreDead(d)
+	case sectionDeadlines:
+		m.restoreNotes(d, &m.rare().deadlines)
 	default:
 		d.Fail()
 	}
@@ -109,6 +124,22 @@ func (m *Machine) restoreDead(d *decoder) {
 		d.Fail()
 	}
 	g.tell(m, &Effects{}) // the host has been told of these
+}
+
+// restoreNotes reads all runs of a set.
+func (m *Machine) restoreNotes(d *decoder, s *notes) {
+	var before run
+	for len(d.Rest) > 0 && !d.Bad() {
+		step, n := d.Uint(), d.Uint()
+		r := run{first: before.last + Number(step), attr: before.attr + attr(unzigzag64(d.Uint()))}
+		r.last = r.first + Number(n) - 1
+		if d.Bad() || step == 0 || r.first <= before.last || !m.gaveOut(r) {
+			d.Fail()
+			return
+		}
+		s.add(r.first, r.last, uint64(r.attr))
+		before = r
+	}
 }
 
 // gaveOut reports whether the numbers of a run can have been given out.
