@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // Check looks at the whole state and returns the first invariant that does not hold.
@@ -102,6 +103,8 @@ func (w *checker) consumers() {
 		s := m.session(c.session)
 		w.that(s != nil, "consumer %d has no session", c.id)
 		w.that(s == nil || s.suspect == c.suspended, "consumer %d does not agree with its session", c.id)
+		w.that(c.ranked && c.level == c.priority || !c.ranked && c.level == 0, "consumer %d is of level %d", c.id, c.level)
+		w.that(!c.inactive || m.extra != nil && m.extra.set.SingleActive, "consumer %d is inactive", c.id)
 		w.that(!c.cancelled || c.held.count > 0, "cancelled consumer %d holds nothing and is still there", c.id)
 		w.that(!c.exclusive || c.cancelled || m.exclusive == c.id && m.active == 1, "consumer %d is not alone", c.id)
 		if !c.getter && !c.cancelled {
@@ -162,10 +165,22 @@ func (w *checker) line() {
 	var prev *consumer
 	for c := m.turns.head; c != nil; c = c.next {
 		w.that(c.queued && c.prev == prev, "consumer %d: broken line", c.id)
+		w.that(prev == nil || prev.level >= c.level, "consumer %d comes before one of a higher level", c.id)
 		prev = c
 		n++
 	}
 	w.that(m.turns.tail == prev, "the line has another end")
+	var ends []end
+	for c := m.turns.head; c != nil; c = c.next {
+		if c.next == nil || c.next.level != c.level {
+			ends = append(ends, end{c.level, c})
+		}
+	}
+	if m.turns.ends == nil {
+		w.that(len(ends) < 2, "the line has %d levels that nobody knows of", len(ends))
+	} else {
+		w.that(len(ends) > 1 && slices.Equal(ends, *m.turns.ends), "the levels of the line end with others")
+	}
 	for _, c := range m.consumers {
 		able := c.standing() == Waiting || c.standing() == NoCredit && c.wake && !c.woken
 		w.that(able == c.queued, "consumer %d is %v, in line: %v", c.id, c.standing(), c.queued)

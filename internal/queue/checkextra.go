@@ -9,6 +9,12 @@ func (w *checker) extra(x *extra) {
 	}
 	w.dead(&x.dead)
 	w.that(x.fresh == Numbers{}, "messages %v are still fresh", x.fresh)
+	w.that(!x.doubt && x.single == x.set.SingleActive, "it is not settled who is active")
+	next, yields := m.choice()
+	w.that(x.yields == yields && (next == nil && x.active == 0 || next != nil && next.id == x.active), "consumer %d is active", x.active)
+	for _, c := range m.consumers {
+		w.that(c.inactive == (x.set.SingleActive && !c.getter && (c != next || yields)), "consumer %d is inactive: %v", c.id, c.inactive)
+	}
 	there := w.there()
 	w.notes(&x.deadlines, there, "deadline")
 	for i := range m.lanes {

@@ -57,6 +57,7 @@ const (
 	bitBlameless
 	bitClean
 	bitAutoDelete
+	bitRanked
 
 	bitsAll = 1<<iota - 1
 )
@@ -223,13 +224,14 @@ func (d *decoder) rare(c *Command, mask uint64) {
 func (c *Command) flags() uint64 {
 	return bit(c.Persistent, bitPersistent) | bit(c.NoAck, bitNoAck) | bit(c.Exclusive, bitExclusive) |
 		bit(c.Wake, bitWake) | bit(c.Getter, bitGetter) | bit(c.Drain, bitDrain) |
-		bit(c.Blameless, bitBlameless) | bit(c.Clean, bitClean) | bit(c.AutoDelete, bitAutoDelete)
+		bit(c.Blameless, bitBlameless) | bit(c.Clean, bitClean) | bit(c.AutoDelete, bitAutoDelete) | bit(c.Ranked, bitRanked)
 }
 
 func (c *Command) setFlags(f uint64) {
 	c.Persistent, c.NoAck, c.Exclusive = f&bitPersistent != 0, f&bitNoAck != 0, f&bitExclusive != 0
 	c.Wake, c.Getter, c.Drain = f&bitWake != 0, f&bitGetter != 0, f&bitDrain != 0
 	c.Blameless, c.Clean, c.AutoDelete = f&bitBlameless != 0, f&bitClean != 0, f&bitAutoDelete != 0
+	c.Ranked = f&bitRanked != 0
 }
 
 func bit(on bool, mask uint64) uint64 {

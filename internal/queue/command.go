@@ -131,12 +131,13 @@ type Command struct {
 	Blameless  bool // Settle with Requeue or Discard, Detach, SessionDead
 	Clean      bool // Recover
 	AutoDelete bool // Configure
+	Ranked     bool // Attach: Priority counts
 
 	Count    uint32 // Enqueue, Chunk: how many; 1 to MaxCount
 	Chunks   uint32 // Enqueue: of how many chunks the message's body is made; 0 = it is with the message
 	Credit   uint32 // Attach, Credit; CreditTo: Unlimited or nothing
 	Prefetch uint32 // Attach: how many unacked messages the consumer may hold; 0 = no limit
-	Priority int32  // Attach: kept, not used yet
+	Priority int32  // Attach: if Ranked, those of a higher one are served first; else it is kept and means 0
 
 	Session  SessionID
 	Consumer ConsumerID

@@ -16,13 +16,16 @@ type consumer struct {
 	credit   uint32
 	prefetch uint32
 	priority int32
+	level    int32 // in line: its priority, if that counts, else 0
 
 	noAck     bool // for a getter: as its last Get said
 	exclusive bool
 	wake      bool
 	getter    bool
 	cancelled bool
+	ranked    bool // its priority counts
 	suspended bool // its session is suspect
+	inactive  bool // another one is the single active consumer, or is to be
 	woken     bool // a Wake was emitted since it was given credit
 
 	delivered uint64 // delivery ids given out
@@ -42,6 +45,8 @@ func (c *consumer) standing() Standing {
 		return Ended
 	case c.suspended:
 		return Suspended
+	case c.inactive:
+		return Inactive
 	case !c.noAck && c.prefetch > 0 && c.held.count >= uint64(c.prefetch):
 		return AtPrefetch
 	case c.credit == 0:
@@ -107,6 +112,11 @@ func (m *Machine) attach(c *Command, fx *Effects) {
 		credit: c.Credit, prefetch: c.Prefetch, priority: c.Priority,
 		noAck: c.NoAck, exclusive: c.Exclusive, wake: c.Wake, getter: c.Getter, suspended: s.suspect,
 	}
+	con.inactive = m.extra != nil && m.extra.set.SingleActive && !con.getter
+	m.doubt()
+	if c.Ranked {
+		con.ranked, con.level = true, c.Priority
+	}
 	if con.getter {
 		con.credit, con.exclusive, con.wake = 0, false, false
 	} else {
@@ -169,6 +179,7 @@ func (m *Machine) retire(con *consumer) bool {
 	if con.getter || con.cancelled {
 		return false
 	}
+	m.doubt()
 	m.active--
 	if m.exclusive == con.id {
 		m.exclusive = 0

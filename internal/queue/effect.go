@@ -46,18 +46,20 @@ const (
 	// Released, for the same reason. They died in the second Time with the history given. A big message
 	// comes alone, with its Chunks.
 	Dead
+	// Active: Consumer is the single active one from now on; 0: there is none.
+	Active
 )
 
 var effectNames = [...]string{
 	Deliver: "deliver", Released: "released", Attached: "attached", Refused: "refused", Cancelled: "cancelled",
 	Detached: "detached", Drained: "drained", Wake: "wake", Empty: "empty", Purged: "purged", Unused: "unused",
 	EpochOpened: "epoch-opened", Recovered: "recovered", Overflowed: "overflowed",
-	Dead: "dead",
+	Dead: "dead", Active: "active",
 }
 
 // String returns the kind's name.
 func (k EffectKind) String() string {
-	if k >= Deliver && k <= Dead {
+	if k >= Deliver && k <= Active {
 		return effectNames[k]
 	}
 	return "effect?"

@@ -19,6 +19,11 @@ const (
 	Suspended
 	// Ended: it is cancelled and only holds messages.
 	Ended
+	// Inactive: another one is the single active consumer.
+	Inactive
+	// Yielding: it is the single active consumer, and gives way to one of a higher priority as soon as
+	// what it holds is settled.
+	Yielding
 	// Getting: it is a getter, which gets a message only when it asks.
 	Getting
 )
@@ -29,6 +34,8 @@ var standings = [...]struct{ name, sentence string }{
 	NoCredit:   {"no-credit", "without credit"},
 	Suspended:  {"suspended", "on a node that is suspect"},
 	Ended:      {"ended", "cancelled"},
+	Inactive:   {"inactive", "not the active one"},
+	Yielding:   {"yielding", "about to give way to another"},
 	Getting:    {"getting", "getting"},
 }
 
@@ -101,6 +108,9 @@ func (m *Machine) Explain() Explanation {
 			ID: c.id, Session: c.session, Standing: c.standing(),
 			NoAck: c.noAck, Exclusive: c.exclusive, Prefetch: c.prefetch, Credit: c.credit,
 			Unacked: c.held.count, OldestUnacked: c.held.oldest(), Delivered: c.delivered,
+		}
+		if s.Standing == Inactive && c.id == m.Active() {
+			s.Standing = Yielding
 		}
 		x.Consumers = append(x.Consumers, s)
 		if s.Standing < Getting {

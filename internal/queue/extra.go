@@ -5,6 +5,11 @@ type extra struct {
 	set  Settings // without AutoDelete, which Machine has
 	dead graves
 
+	active ConsumerID // the single active consumer; 0: none
+	single bool       // there are consumers that are inactive, or may be
+	yields bool       // the active one gives way as soon as it holds nothing
+	doubt  bool       // it may be another one after the command
+
 	deadlines notes   // times in nanoseconds, of ready and held messages
 	fresh     Numbers // messages of the command being applied, which do not expire before it is over
 }
@@ -38,10 +43,12 @@ func (m *Machine) set(c *Command, fx *Effects) {
 		return
 	}
 	m.rare().set = s
+	m.doubt()
 }
 
 // afterwards does after each command what settings ask for.
 func (m *Machine) afterwards(fx *Effects) {
+	m.choose(fx)
 	m.expire(fx)
 	m.keepLimit(fx)
 	m.expire(fx) // those that are in front now

@@ -109,6 +109,9 @@ func (g *generator) command() Command {
 		if g.flip() {
 			c.Outer = g.Uint64N(100)
 		}
+		if g.rich && g.flip() {
+			c.Ranked, c.Priority = g.flip(), int32(g.IntN(4))-1
+		}
 		if getter, used := g.getters[c.Consumer]; used {
 			c.Getter = getter
 		}
@@ -199,7 +202,7 @@ func unfold(t *testing.T, fx *Effects, getters map[ConsumerID]bool) (events, rel
 				gone[n] = true
 				released = append(released, fmt.Sprintf("%d %v", n, e.Reason))
 			}
-		case Attached, Cancelled, Detached, Wake, Empty:
+		case Attached, Cancelled, Detached, Wake, Empty, Active:
 			add("%v %d", e.Kind, e.Consumer)
 		case Refused:
 			add("refused %d %v", e.Consumer, e.Reason)
@@ -313,7 +316,7 @@ func TestModel(t *testing.T) {
 	}
 	// The commands must have had something to do.
 	for _, word := range []string{"deliver", "attached", "refused", "cancelled", "detached", "wake", "empty", "drained", "purged", "unused", "epoch", "recovered,",
-		"overflowed", "dead"} {
+		"overflowed", "dead", "active"} {
 		if delivered[word] < int(seeds)/10 {
 			t.Errorf("%d events %q in %d runs: the commands reach too little", delivered[word], word, seeds)
 		}

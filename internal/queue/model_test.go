@@ -20,6 +20,8 @@ type model struct {
 	handedOut  bool
 	set        Settings
 	deadGiven  uint64
+	active     *modelConsumer // the single active consumer
+	yields     bool
 
 	events   []string           // what happened in the entry, in order
 	released []string           // and what was released
@@ -56,6 +58,8 @@ type modelConsumer struct {
 	cancelled, woken bool
 	delivered        uint64
 	outer            uint64
+	level            int32
+	inactive         bool
 }
 
 type modelSession struct {
@@ -198,6 +202,8 @@ func (m *model) command(c *Command) {
 		}
 	}
 	m.serve()
+	m.choose()
+	m.serve()
 	m.expire()
 	m.keepLimit()
 	m.expire()
@@ -281,6 +287,10 @@ func (m *model) attach(c *Command, con *modelConsumer, s *modelSession) {
 		id: c.Consumer, session: c.Session, prefetch: uint64(c.Prefetch), credit: uint64(c.Credit),
 		noAck: c.NoAck, exclusive: c.Exclusive, wake: c.Wake, getter: c.Getter, outer: c.Outer,
 	}
+	if c.Ranked {
+		con.level = c.Priority
+	}
+	con.inactive = m.set.SingleActive && !con.getter
 	m.consumers = append(m.consumers, con)
 	if con.getter {
 		m.getters[con.id] = true
@@ -344,8 +354,8 @@ func (m *model) serve() {
 			m.die(x, Expired)
 			continue
 		}
-		con := m.line[0]
-		m.line = m.line[1:]
+		con := slices.MaxFunc(m.line, func(a, b *modelConsumer) int { return cmp.Compare(a.level, b.level) })
+		m.line = slices.DeleteFunc(m.line, func(o *modelConsumer) bool { return o == con })
 		if con.credit == 0 {
 			con.woken = true
 			m.event("wake %d", con.id)
@@ -364,7 +374,7 @@ func (m *model) tidy() {
 	})
 	slices.SortFunc(m.consumers, func(a, b *modelConsumer) int { return cmp.Compare(a.id, b.id) })
 	for _, con := range m.consumers {
-		able := !con.getter && !con.cancelled && !m.sessions[con.session].suspect &&
+		able := !con.getter && !con.cancelled && !con.inactive && !m.sessions[con.session].suspect &&
 			(con.noAck || con.prefetch == 0 || uint64(m.count(con)) < con.prefetch) &&
 			(con.credit > 0 || con.wake && !con.woken)
 		i := slices.Index(m.line, con)

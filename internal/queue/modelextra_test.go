@@ -96,6 +96,41 @@ func (m *model) keepLimit() {
 	}
 }
 
+// choose says who is the single active consumer.
+func (m *model) choose() {
+	before := m.active
+	var best *modelConsumer
+	for _, con := range m.consumers {
+		if !con.getter && !con.cancelled && !m.sessions[con.session].suspect && (best == nil || con.level > best.level) {
+			best = con
+		}
+	}
+	if !slices.Contains(m.consumers, m.active) || m.active.cancelled || !m.set.SingleActive {
+		m.active = nil
+	}
+	m.yields = false
+	if m.set.SingleActive {
+		switch {
+		case m.active == nil:
+			m.active = best
+		case best != nil && best.level > m.active.level:
+			if m.yields = m.count(m.active) > 0; !m.yields {
+				m.active = best
+			}
+		}
+	}
+	for _, con := range m.consumers {
+		con.inactive = m.set.SingleActive && !con.getter && (con != m.active || m.yields)
+	}
+	switch {
+	case m.active == before:
+	case m.active == nil:
+		m.event("active 0")
+	default:
+		m.event("active %d", m.active.id)
+	}
+}
+
 func (m *model) due(x *modelMessage) bool { return x.mortal && x.deadline <= m.now }
 
 // expire ends what is due at the front of a lane.
@@ -221,6 +256,7 @@ func (g *generator) rareCommand() Command {
 	if g.IntN(3) == 0 {
 		c.Set.TTL = Most(g.Uint64N(4))
 	}
+	c.Set.SingleActive = g.IntN(3) == 0
 	if g.rare() {
 		c.Set.HeldMost = Most(g.Uint64N(300))
 	}
@@ -250,6 +286,9 @@ func compareRare(t *testing.T, m *Machine, mod *model, fx *Effects) {
 	want.AutoDelete = mod.autoDelete
 	if m.Settings() != want {
 		t.Errorf("settings %+v, want %+v", m.Settings(), want)
+	}
+	if mod.active == nil && m.Active() != 0 || mod.active != nil && m.Active() != mod.active.id {
+		t.Errorf("active %d, want %+v", m.Active(), mod.active)
 	}
 	due, ok := m.NextDeadline()
 	wantDue, wantOK := mod.next()

@@ -41,7 +41,7 @@ func (m *Machine) Restore(src []byte) error {
 			return ErrFormat
 		}
 	}
-	if m.Check() != nil {
+	if m.extra != nil && !m.restoreChoice() || m.Check() != nil {
 		return ErrFormat
 	}
 	return nil
@@ -164,9 +164,15 @@ func (m *Machine) restoreConsumer(d *decoder) {
 	flags := d.UpTo(snapAll)
 	c.noAck, c.exclusive, c.wake = flags&snapNoAck != 0, flags&snapExclusive != 0, flags&snapWake != 0
 	c.getter, c.cancelled, c.woken = flags&snapGetter != 0, flags&snapCancelled != 0, flags&snapWoken != 0
+	if c.ranked = flags&snapRanked != 0; c.ranked && d.version < 3 {
+		d.Fail()
+	}
 	c.credit = uint32(d.UpTo(uint64(Unlimited)))
 	c.prefetch = uint32(d.UpTo(uint64(Unlimited)))
 	c.priority = unzigzag(d.UpTo(uint64(Unlimited)))
+	if c.ranked {
+		c.level = c.priority
+	}
 	c.delivered = d.UpTo(maxCounter)
 	m.restoreHeld(d, c)
 	if d.version > 1 {

@@ -24,6 +24,7 @@ func parseRare(c *Command, w string) bool {
 
 func parseSetting(s *Settings, name, value string) bool {
 	words := map[string]func(){
+		"single-active=":      func() { s.SingleActive = true },
 		"overflow=drop-head":  func() { s.Overflow = OverflowDropHead },
 		"overflow=reject":     func() { s.Overflow = OverflowReject },
 		"overflow=reject-dlx": func() { s.Overflow = OverflowRejectDLX },

@@ -1,29 +1,72 @@
 package queue
 
 import (
+	"slices"
+
 	"holdfast/internal/invariant"
 	"holdfast/internal/planted"
 )
 
 // turns is the line of the consumers that can get a message, or that can be
-// told of one they have no credit for. Who was served goes to its end.
+// told of one they have no credit for: those of a higher level first, and among
+// those of one level who was served goes to the end.
 type turns struct {
 	head, tail *consumer
+	ends       *[]end // where each level ends, highest first; nil: all are of one level
+}
+
+// end is the last consumer of a level.
+type end struct {
+	level int32
+	last  *consumer
 }
 
 func (t *turns) push(c *consumer) {
-	c.prev, c.next, c.queued = t.tail, nil, true
-	if t.tail != nil {
-		t.tail.next = c
-	} else {
-		t.head = c
+	after := t.tail
+	if t.ends != nil || after != nil && after.level != c.level {
+		after = t.last(c)
 	}
-	t.tail = c
+	c.prev, c.queued = after, true
+	if after != nil {
+		c.next, after.next = after.next, c
+	} else {
+		c.next, t.head = t.head, c
+	}
+	if c.next != nil {
+		c.next.prev = c
+	} else {
+		t.tail = c
+	}
+}
+
+// last makes c the last one of its level and returns who it is behind.
+func (t *turns) last(c *consumer) *consumer {
+	if t.ends == nil {
+		t.ends = &[]end{{t.tail.level, t.tail}}
+	}
+	ends := *t.ends
+	i := 0
+	for i < len(ends) && ends[i].level > c.level {
+		i++
+	}
+	if i < len(ends) && ends[i].level == c.level {
+		before := ends[i].last
+		ends[i].last = c
+		return before
+	}
+	*t.ends = slices.Insert(ends, i, end{c.level, c})
+	if i > 0 {
+		return ends[i-1].last
+	}
+	return nil
 }
 
 func (t *turns) remove(c *consumer) {
 	if !c.queued {
 		return
+	}
+	if t.ends != nil {
+		t.unlast(c)
 	}
 	if c.prev != nil {
 		c.prev.next = c.next
@@ -36,6 +79,25 @@ func (t *turns) remove(c *consumer) {
 		t.tail = c.prev
 	}
 	c.prev, c.next, c.queued = nil, nil, false
+}
+
+// unlast lets another one be the last of a level, if c is.
+func (t *turns) unlast(c *consumer) {
+	ends := *t.ends
+	for i := range ends {
+		if ends[i].last != c {
+			continue
+		}
+		if c.prev != nil && c.prev.level == c.level {
+			ends[i].last = c.prev
+			return
+		}
+		*t.ends = slices.Delete(ends, i, i+1)
+		break
+	}
+	if len(*t.ends) < 2 {
+		t.ends = nil
+	}
 }
 
 // arrange puts the consumer at the end of the line if it has become able to take its
@@ -59,7 +121,7 @@ func (m *Machine) arrange(c *consumer) {
 }
 
 // serve gives ready messages to the consumers in line, one each in turn, as long as there
-// are both. A consumer alone in line gets its messages in one go.
+// are both. A consumer alone of its level gets its messages in one go.
 func (m *Machine) serve(fx *Effects) {
 	for m.ready > 0 {
 		c := m.turns.head
@@ -75,12 +137,12 @@ func (m *Machine) serve(fx *Effects) {
 			fx.about(Wake, c.id)
 			continue
 		}
-		n := uint64(1)
-		if c.next == nil {
+		n, alone := uint64(1), c.next == nil || c.next.level != c.level
+		if alone {
 			n = c.room()
 		}
 		m.assign(c, n, fx)
-		if c.next != nil {
+		if !alone {
 			m.turns.remove(c)
 			m.arrange(c)
 		} else if c.standing() != Waiting {

@@ -81,6 +81,7 @@ func (m *Machine) suspend(s *session, on bool) {
 		return
 	}
 	s.suspect = on
+	m.doubt()
 	for _, con := range m.consumers {
 		if con.session == s.id {
 			con.suspended = on

@@ -18,7 +18,7 @@ import (
 // version; a machine refuses what it does not know.
 //
 // Version 1 has no nodes of sessions, and no outer ids of consumers: they are 0. Version 3 is written only
-// where there is something that version 2 cannot say: sections from sectionSettings on.
+// where there is something that version 2 cannot say: sections from sectionSettings on, or snapRanked.
 const (
 	snapshotVersion  = 3
 	snapshotOrdinary = 2
@@ -56,6 +56,8 @@ const (
 	// sectionDeadlines: for each run of messages of one deadline, in order: first number, less the last one before;
 	// length; deadline, as the difference to the one before.
 	sectionDeadlines = 11
+	// sectionActive: the single active consumer.
+	sectionActive = 12
 )
 
 const (
@@ -70,7 +72,8 @@ const (
 	snapGetter    = 1 << 3
 	snapCancelled = 1 << 4
 	snapWoken     = 1 << 5
-	snapAll       = 1<<6 - 1
+	snapRanked    = 1 << 6 // version 3
+	snapAll       = 1<<7 - 1
 )
 
 // A history is its flags, shifted by one, with bit 0 set if the counts are not both zero;
@@ -83,7 +86,7 @@ const maxHeldRun = 1024
 // AppendSnapshot appends the whole state to dst. Equal states give equal bytes.
 func (m *Machine) AppendSnapshot(dst []byte) []byte {
 	start := len(dst)
-	e := encoder{append(dst, snapshotOrdinary)}
+	e := encoder{b: append(dst, snapshotOrdinary)}
 	e.section(sectionCore, func() {
 		e.uint(m.applied)
 		e.uint(uint64(m.now))
@@ -124,13 +127,16 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 	})
 	ordinary := len(e.b)
 	e.extra(m)
-	if len(e.b) > ordinary {
+	if e.rare || len(e.b) > ordinary {
 		e.b[start] = snapshotVersion
 	}
 	return e.b
 }
 
-type encoder struct{ b []byte }
+type encoder struct {
+	b    []byte
+	rare bool // there is something of version 3
+}
 
 func (e *encoder) uint(x uint64) { e.b = bytecodec.AppendUint(e.b, x) }
 
@@ -213,7 +219,9 @@ func (e *encoder) consumer(c *consumer) {
 	e.uint(uint64(c.id))
 	e.uint(uint64(c.session))
 	e.uint(bit(c.noAck, snapNoAck) | bit(c.exclusive, snapExclusive) | bit(c.wake, snapWake) |
-		bit(c.getter, snapGetter) | bit(c.cancelled, snapCancelled) | bit(c.woken, snapWoken))
+		bit(c.getter, snapGetter) | bit(c.cancelled, snapCancelled) | bit(c.woken, snapWoken) |
+		bit(c.ranked, snapRanked))
+	e.rare = e.rare || c.ranked
 	e.uint(uint64(c.credit))
 	e.uint(uint64(c.prefetch))
 	e.uint(zigzag(c.priority))

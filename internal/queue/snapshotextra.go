@@ -20,6 +20,11 @@ func (e *encoder) extra(m *Machine) {
 	}
 	if x := m.extra; x != nil {
 		e.section(sectionDeadlines, func() { e.notes(&x.deadlines) })
+		e.section(sectionActive, func() {
+			if x.active != 0 {
+				e.uint(uint64(x.active))
+			}
+		})
 	}
 }
 
@@ -79,6 +84,12 @@ func (m *Machine) restoreExtra(tag byte, d *decoder) {
 		m.restoreDead(d)
 	case sectionDeadlines:
 		m.restoreNotes(d, &m.rare().deadlines)
+	case sectionActive:
+		x := m.rare()
+		if x.active != 0 {
+			d.Fail()
+		}
+		x.active = ConsumerID(d.Uint())
 	default:
 		d.Fail()
 	}
@@ -163,4 +174,16 @@ func (d *decoder) refused(most uint64) []Range {
 		last = last + step + k - 1
 	}
 	return rs
+}
+
+// restoreChoice finds out who is the single active consumer. It reports whether that is the one that is noted.
+func (m *Machine) restoreChoice() bool {
+	x := m.extra
+	x.single = x.set.SingleActive
+	next, yields := m.choice()
+	for _, c := range m.consumers {
+		c.inactive = x.set.SingleActive && !c.getter && (c != next || yields)
+	}
+	x.yields = yields
+	return next == nil && x.active == 0 || next != nil && next.id == x.active
 }
