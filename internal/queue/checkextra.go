@@ -17,6 +17,14 @@ func (w *checker) extra(x *extra) {
 	}
 	there := w.there()
 	w.notes(&x.deadlines, there, "deadline")
+	x.dead.all(func(d deadRun) { there = append(there, Numbers{d.first, d.last}) })
+	w.notes(&x.sizes, joined(there), "size")
+	w.that(x.sized() || x.sizes.count == 0, "sizes that nobody asks for")
+	ready, dead := m.countBytes()
+	w.that(ready == x.readyBytes && dead == x.dead.bytes, "%d bytes ready and %d dead, %d and %d counted", ready, dead, x.readyBytes, x.dead.bytes)
+	if most, ok := x.set.MaxBytes.Get(); ok && x.set.Overflow == OverflowDropHead {
+		w.that(ready <= most || m.ready == 0, "%d bytes ready, at most %d wanted", ready, most)
+	}
 	for i := range m.lanes {
 		if r := m.lanes[i].runs.front(); r != nil {
 			d, ok, _ := x.deadlines.at(r.first, r.last)

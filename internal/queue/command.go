@@ -9,7 +9,7 @@ const (
 	Configure Kind = 1
 	// Enqueue puts Count messages, numbered from Next(Lane) on, at the end of
 	// Lane. They are Persistent or all transient; Bytes is their size
-	// altogether. Session and Seq, if given, are recorded as the last publish
+	// altogether, and if that is of interest each of them has the same part of it. Session and Seq, if given, are recorded as the last publish
 	// accepted of that session. With TTL they expire after so many milliseconds, or when
 	// the settings say, whichever is earlier: when they are at the front of their lane. A TTL
 	// of nothing is for what is to be delivered by this command or never.
@@ -93,8 +93,11 @@ const (
 	// Due does nothing by itself: it is for an entry whose time is what matters. At NextDeadline
 	// there should be one.
 	Due Kind = 21
+	// Weigh tells that each of the messages First to Last (numbers of one lane) has Bytes. Those gone are
+	// skipped, and those of which the size is known.
+	Weigh Kind = 22
 
-	lastKind = Due
+	lastKind = Weigh
 )
 
 var kindNames = [...]string{
@@ -103,6 +106,7 @@ var kindNames = [...]string{
 	Expire: "expire", SessionOpen: "session-open", SessionSuspect: "session-suspect",
 	SessionDead: "session-dead", EpochOpen: "epoch-open", Recover: "recover", CreditTo: "credit-to",
 	Set: "set", Bury: "bury", Due: "due",
+	Weigh: "weigh",
 }
 
 // String returns the kind's name.
@@ -144,8 +148,8 @@ type Command struct {
 	Seq      uint64 // Enqueue: sequence number of the last of the publishes within the session
 	Epoch    uint64 // EpochOpen
 	Upload   uint64 // Chunk, Enqueue: tells apart the big messages a session has under way
-	Bytes    uint64 // Enqueue, Chunk: sizes altogether
-	First    uint64 // Settle: delivery ids; DropHead, Expire: numbers; Bury: dead ids
+	Bytes    uint64 // Enqueue, Chunk: sizes altogether; Weigh: of one
+	First    uint64 // Settle: delivery ids; DropHead, Expire, Weigh: numbers; Bury: dead ids
 	Last     uint64 // the same; CreditTo: a delivery id
 
 	Node        uint64 // SessionOpen: whose session it is; 0 = nobody's

@@ -74,6 +74,7 @@ type graves struct {
 	rest  deadList // those after them
 	given uint64   // dead ids given out
 	count uint64
+	bytes uint64 // as far as it is known
 }
 
 // all calls f for every run, in order; those that belong together are one.
@@ -104,7 +105,8 @@ func (m *Machine) end(r run, reason Reason, fx *Effects) {
 		m.release(r.first, r.len(), r.attr, reason, fx)
 		return
 	}
-	x.forget(r.first, r.last)
+	x.deadlines.forget(r.first, r.last)
+	x.dead.bytes += x.bytes(r.first, r.last)
 	x.dead.rest.push(deadRun{run: r, id: x.dead.given + 1, time: uint32(m.now / 1e9), reason: reason})
 	x.dead.given += r.len()
 	x.dead.count += r.len()
@@ -118,12 +120,13 @@ func (x *extra) deadFull() bool {
 // deadOver reports whether there would be too many dead messages with n more.
 func (x *extra) deadOver(n uint64) bool {
 	most, ok := x.set.HeldMost.Get()
-	return ok && x.dead.count+n > most && x.dead.count > 0
+	bytes, okBytes := x.set.HeldMostBytes.Get()
+	return x.dead.count > 0 && (ok && x.dead.count+n > most || okBytes && x.dead.bytes+n > bytes)
 }
 
 // forsakes reports whether the oldest dead message leaves where they are too many.
 func (x *extra) forsakes() bool {
-	return x.set.Overflow == OverflowDropHead && x.set.MaxLength > 0
+	return x.set.Overflow == OverflowDropHead && (x.set.MaxLength > 0 || x.set.MaxBytes > 0)
 }
 
 // keepDead does what there is to do about the dead after each command: it releases the oldest if they are too
@@ -134,12 +137,12 @@ func (m *Machine) keepDead(fx *Effects) {
 	if x.set.DeadLetter == NoDeadLetter && g.count > 0 {
 		for g.count > 0 {
 			d := g.pop(^uint64(0))
-			m.release(d.first, d.len(), d.attr, d.reason, fx)
+			m.raise(&d, d.reason, fx)
 		}
 	}
 	for x.forsakes() && x.deadOver(0) {
 		d := g.pop(0)
-		m.release(d.first, d.len(), d.attr, DeadDropped, fx)
+		m.raise(&d, DeadDropped, fx)
 	}
 	g.tell(m, fx)
 }
@@ -150,9 +153,15 @@ func (g *graves) pop(last uint64) deadRun {
 	if len(list.live()) == 0 {
 		list = &g.rest
 	}
-	d := list.pop(max(last, list.live()[0].id))
+	return list.pop(max(last, list.live()[0].id))
+}
+
+// raise releases dead messages that were taken out of their list.
+func (m *Machine) raise(d *deadRun, reason Reason, fx *Effects) {
+	g := &m.extra.dead
 	g.count -= d.len()
-	return d
+	g.bytes -= m.extra.bytes(d.first, d.last)
+	m.release(d.first, d.len(), d.attr, reason, fx)
 }
 
 // tell emits what has come into the window.
@@ -221,8 +230,7 @@ func (m *Machine) bury(c *Command, fx *Effects) {
 		d := out[i]
 		first, last := max(d.id, c.First), min(d.lastID(), c.Last)
 		part := d.cut(first, last)
-		g.count -= part.len()
-		m.release(part.first, part.len(), part.attr, part.reason, fx)
+		m.raise(&part, part.reason, fx)
 		left := make([]deadRun, 0, 2)
 		if first > d.id {
 			left = append(left, d.cut(d.id, first-1))
@@ -253,13 +261,12 @@ func (m *Machine) recoverDead(fx *Effects) uint64 {
 	g.all(func(d deadRun) {
 		if d.attr.is(flagTransient) {
 			lost += d.len()
-			m.release(d.first, d.len(), d.attr, Lost, fx)
+			m.raise(&d, Lost, fx)
 			return
 		}
 		kept.push(d)
 	})
 	g.out, g.rest = deadList{}, kept
-	g.count -= lost
 	return lost
 }
 

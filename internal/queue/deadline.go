@@ -75,9 +75,10 @@ func (s *notes) all(f func(run)) {
 	}
 }
 
-// forget removes what is known of messages that leave, or die.
+// forget removes what is known of messages that leave.
 func (x *extra) forget(first, last Number) {
 	x.deadlines.forget(first, last)
+	x.sizes.forget(first, last)
 }
 
 // deadline returns the time at which a message of an Enqueue expires, and whether it does.
@@ -118,6 +119,7 @@ func (m *Machine) expireFront(lane uint8, fx *Effects) bool {
 	r.last = upTo
 	l.runs.cutFront(r.len())
 	m.lose(lane, r.len())
+	m.goOut(r.first, r.last)
 	m.end(r, Expired, fx)
 	return true
 }

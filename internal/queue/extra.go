@@ -5,12 +5,15 @@ type extra struct {
 	set  Settings // without AutoDelete, which Machine has
 	dead graves
 
+	readyBytes uint64 // of ready messages, as far as it is known
+
 	active ConsumerID // the single active consumer; 0: none
 	single bool       // there are consumers that are inactive, or may be
 	yields bool       // the active one gives way as soon as it holds nothing
 	doubt  bool       // it may be another one after the command
 
 	deadlines notes   // times in nanoseconds, of ready and held messages
+	sizes     notes   // of one message each, of ready, held and dead messages; nothing if they are of no interest
 	fresh     Numbers // messages of the command being applied, which do not expire before it is over
 }
 
@@ -42,7 +45,11 @@ func (m *Machine) set(c *Command, fx *Effects) {
 	if m.extra == nil && s == (Settings{}) {
 		return
 	}
-	m.rare().set = s
+	x := m.rare()
+	x.set = s
+	if !x.sized() {
+		x.sizes, x.readyBytes, x.dead.bytes = notes{}, 0, 0
+	}
 	m.doubt()
 }
 

@@ -5,15 +5,20 @@ package queue
 func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Effects) {
 	m.expire(fx)
 	deadline, mortal := m.deadline(c)
+	size := c.Bytes / uint64(c.Count)
 	reason := NoRoom
 	if m.extra.deadFull() {
 		reason = DeadFull
 	}
 	for left := block.len(); reason == NoRoom; {
-		n := min(left, m.space())
+		n := min(left, m.space(size))
 		if n > 0 {
 			in := run{block.first, block.first + Number(n) - 1, block.attr}
 			m.push(in)
+			if m.extra.sized() {
+				m.extra.sizes.add(in.first, in.last, size)
+				m.extra.readyBytes += size * n
+			}
 			if mortal {
 				m.extra.deadlines.add(in.first, in.last, uint64(deadline))
 			}
@@ -33,17 +38,25 @@ func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Ef
 	m.refuse(c, s, before, block, reason, fx)
 }
 
-// space returns how many messages are let in now.
-func (m *Machine) space() uint64 {
+// space returns how many messages of a size are let in now.
+func (m *Machine) space(size uint64) uint64 {
 	set := &m.extra.set
-	most, ok := set.MaxLength.Get()
-	switch {
-	case !ok || set.Overflow == OverflowDropHead:
+	if set.Overflow == OverflowDropHead {
 		return ^uint64(0)
-	case m.ready >= most:
-		return 0
 	}
-	return most - m.ready
+	n := ^uint64(0)
+	if most, ok := set.MaxLength.Get(); ok {
+		n = most - min(m.ready, most)
+	}
+	if most, ok := set.MaxBytes.Get(); ok {
+		switch used := m.extra.readyBytes; {
+		case used > most || size > most-used:
+			n = 0
+		case size > 0:
+			n = min(n, (most-used)/size)
+		}
+	}
+	return n
 }
 
 // refuse turns away a block, or what is left of it. The publishes are of s, which may be nil;
@@ -56,21 +69,35 @@ func (m *Machine) refuse(c *Command, s *session, before uint64, block run, reaso
 		s.refuse(c.Seq-min(n, c.Seq-before)+1, c.Seq)
 	}
 	if set := &m.extra.set; reason == NoRoom && set.Overflow == OverflowRejectDLX && set.DeadLetter != NoDeadLetter {
+		if m.extra.sized() {
+			m.extra.sizes.add(block.first, block.last, c.Bytes/uint64(c.Count))
+		}
 		m.end(block, Dropped, fx)
 		return
 	}
 	m.release(block.first, n, block.attr, reason, fx)
 }
 
-// keepLimit drops messages at the head until the rest is within the limit.
+// keepLimit drops messages at the head until the rest is within the limits.
 func (m *Machine) keepLimit(fx *Effects) {
-	set := &m.extra.set
-	most, ok := set.MaxLength.Get()
-	if !ok || set.Overflow != OverflowDropHead {
+	x := m.extra
+	if x.set.Overflow != OverflowDropHead {
 		return
 	}
-	for m.ready > most {
-		m.dropFront(m.ready-most, Dropped, fx)
+	if most, ok := x.set.MaxLength.Get(); ok {
+		for m.ready > most {
+			m.dropFront(m.ready-most, Dropped, fx)
+		}
+	}
+	most, ok := x.set.MaxBytes.Get()
+	for ok && x.readyBytes > most && m.ready > 0 {
+		r := m.lanes[m.top()].runs.front()
+		size, _, upTo := x.sizes.at(r.first, r.last)
+		n := uint64(upTo-r.first) + 1
+		if size > 0 {
+			n = min(n, (x.readyBytes-most-1)/size+1)
+		}
+		m.dropFront(n, Dropped, fx)
 	}
 }
 
@@ -80,9 +107,11 @@ func (m *Machine) dropFront(n uint64, reason Reason, fx *Effects) {
 	l := &m.lanes[at]
 	r := *l.runs.front()
 	n = min(n, r.len())
+	r.last = r.first + Number(n) - 1
 	l.runs.cutFront(n)
 	m.lose(at, n)
-	m.end(run{r.first, r.first + Number(n) - 1, r.attr}, reason, fx)
+	m.goOut(r.first, r.last)
+	m.end(r, reason, fx)
 }
 
 // refusals are the publishes of a session that were refused, by their numbers, in order.

@@ -112,6 +112,8 @@ func (m *Machine) command(c *Command, fx *Effects) {
 		m.set(c, fx)
 	case Bury:
 		m.bury(c, fx)
+	case Weigh:
+		m.weigh(c)
 	case Due: // the time has come, which is enough
 	default:
 		invariant.Failf("queue: command of kind %d", c.Kind)
@@ -136,6 +138,14 @@ func (m *Machine) Next(lane uint8) Number {
 
 // Ready returns how many messages are ready.
 func (m *Machine) Ready() uint64 { return m.ready }
+
+// ReadyOf returns how many messages of a lane are ready.
+func (m *Machine) ReadyOf(lane uint8) uint64 {
+	if int(lane) >= len(m.lanes) {
+		return 0
+	}
+	return m.lanes[lane].ready
+}
 
 // Unacked returns how many messages are held by consumers and getters.
 func (m *Machine) Unacked() uint64 { return m.unacked }

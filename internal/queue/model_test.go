@@ -41,6 +41,8 @@ type modelMessage struct {
 	reason   Reason
 	died     int64 // seconds
 	mortal   bool
+	size     uint64
+	weighed  bool
 	deadline int64
 	fresh    bool // it came in the command that is carried out
 
@@ -194,6 +196,12 @@ func (m *model) command(c *Command) {
 		m.recover(c)
 	case Set:
 		m.configure(c.Set)
+	case Weigh:
+		for _, x := range m.messages {
+			if m.sized() && !x.weighed && x.number >= Number(c.First) && x.number <= Number(c.Last) && Number(c.First).Lane() == Number(c.Last).Lane() {
+				x.weighed, x.size = true, c.Bytes
+			}
+		}
 	case Bury:
 		for _, x := range slices.Clone(m.messages) {
 			if x.dead >= c.First && x.dead <= c.Last && x.told && x.dead > 0 {

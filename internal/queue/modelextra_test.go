@@ -12,6 +12,21 @@ import (
 func (m *model) configure(set *Settings) {
 	m.set = *set
 	m.autoDelete = set.AutoDelete
+	for _, x := range m.messages {
+		if !m.sized() {
+			x.size, x.weighed = 0, false
+		}
+	}
+}
+
+func (m *model) sized() bool { return m.set.MaxBytes > 0 || m.set.HeldMostBytes > 0 }
+
+// bytesOf adds up the sizes of messages.
+func bytesOf(xs []*modelMessage) (n uint64) {
+	for _, x := range xs {
+		n += x.size
+	}
+	return n
 }
 
 func (m *model) enqueue(c *Command, s *modelSession) {
@@ -23,7 +38,9 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 	}
 	m.expire()
 	reason := NoRoom
-	if most, ok := m.set.HeldMost.Get(); ok && m.dead() > 0 && m.dead() >= most && !m.forsakes() {
+	most, ok := m.set.HeldMost.Get()
+	bytes, okBytes := m.set.HeldMostBytes.Get()
+	if m.dead() > 0 && (ok && m.dead() >= most || okBytes && bytesOf(m.graves()) >= bytes) && !m.forsakes() {
 		reason = DeadFull
 	}
 	var refused []*modelMessage
@@ -41,7 +58,10 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 			}
 		}
 		x.coming = true
-		if m.full() || reason == DeadFull {
+		if m.sized() {
+			x.weighed, x.size = true, c.Bytes/uint64(c.Count)
+		}
+		if m.full(x.size) || reason == DeadFull {
 			refused = append(refused, x)
 			if seq := c.Seq - uint64(c.Count) + 1 + i; s != nil && seq > before && seq <= c.Seq {
 				s.refused = append(s.refused, seq)
@@ -83,15 +103,19 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 	}
 }
 
-// full reports whether no message is let in.
-func (m *model) full() bool {
+// full reports whether no message of a size is let in.
+func (m *model) full(size uint64) bool {
 	most, ok := m.set.MaxLength.Get()
-	return ok && m.set.Overflow != OverflowDropHead && uint64(len(m.ready())) >= most
+	bytes, okBytes := m.set.MaxBytes.Get()
+	return m.set.Overflow != OverflowDropHead &&
+		(ok && uint64(len(m.ready())) >= most || okBytes && bytesOf(m.ready())+size > bytes)
 }
 
 func (m *model) keepLimit() {
 	most, ok := m.set.MaxLength.Get()
-	for ok && m.set.Overflow == OverflowDropHead && uint64(len(m.ready())) > most {
+	bytes, okBytes := m.set.MaxBytes.Get()
+	for m.set.Overflow == OverflowDropHead && m.first() != nil &&
+		(ok && uint64(len(m.ready())) > most || okBytes && bytesOf(m.ready()) > bytes) {
 		m.die(m.first(), Dropped)
 	}
 }
@@ -194,16 +218,17 @@ func (m *model) graves() []*modelMessage {
 func (m *model) dead() uint64 { return uint64(len(m.graves())) }
 
 func (m *model) forsakes() bool {
-	return m.set.Overflow == OverflowDropHead && m.set.MaxLength > 0
+	return m.set.Overflow == OverflowDropHead && (m.set.MaxLength > 0 || m.set.MaxBytes > 0)
 }
 
 func (m *model) keepDead() {
 	for _, x := range m.graves() {
 		most, ok := m.set.HeldMost.Get()
+		bytes, okBytes := m.set.HeldMostBytes.Get()
 		switch {
 		case m.set.DeadLetter == NoDeadLetter:
 			m.release(x, x.reason)
-		case ok && m.forsakes() && m.dead() > most:
+		case m.forsakes() && (ok && m.dead() > most || okBytes && bytesOf(m.graves()) > bytes):
 			m.release(x, DeadDropped)
 		}
 	}
@@ -243,11 +268,21 @@ func (g *generator) rareCommand() Command {
 		if g.IntN(5) == 0 {
 			return Command{Kind: Due}
 		}
+		if g.flip() {
+			from := MakeNumber(g.lane(), 1+g.Uint64N(40))
+			return Command{Kind: Weigh, First: uint64(from), Last: uint64(from) + g.Uint64N(30), Bytes: g.Uint64N(20)}
+		}
 		return Command{Kind: Bury, First: first, Last: first + g.Uint64N(40)}
 	}
 	c := Command{Kind: Set, Set: &Settings{AutoDelete: g.flip()}}
 	if g.flip() {
 		c.Set.MaxLength = Most(g.Uint64N(12))
+	}
+	if g.flip() {
+		c.Set.MaxBytes = Most(g.Uint64N(100))
+	}
+	if g.rare() {
+		c.Set.HeldMostBytes = Most(g.Uint64N(300))
 	}
 	c.Set.Overflow = Overflow(g.IntN(3))
 	if g.IntN(3) > 0 {
@@ -267,6 +302,7 @@ func (g *generator) rareCommand() Command {
 }
 
 func (g *generator) rareEnqueue(c *Command) {
+	c.Bytes = g.Uint64N(80)
 	if g.IntN(3) == 0 {
 		c.Heard = g.seq - min(g.seq, g.Uint64N(10))
 	}
@@ -294,6 +330,18 @@ func compareRare(t *testing.T, m *Machine, mod *model, fx *Effects) {
 	wantDue, wantOK := mod.next()
 	if due != wantDue || ok != wantOK {
 		t.Errorf("next deadline %d, %v, want %d, %v", due, ok, wantDue, wantOK)
+	}
+	if m.ReadyBytes() != bytesOf(mod.ready()) || m.DeadBytes() != bytesOf(mod.graves()) {
+		t.Errorf("%d bytes ready and %d dead, want %d and %d", m.ReadyBytes(), m.DeadBytes(), bytesOf(mod.ready()), bytesOf(mod.graves()))
+	}
+	var unknown []Numbers
+	for _, x := range mod.messages {
+		if !x.weighed && mod.sized() {
+			unknown = append(unknown, Numbers{x.number, x.number})
+		}
+	}
+	if got := m.Unweighed(nil); !slices.Equal(joined(got), joined(unknown)) {
+		t.Errorf("of unknown size are %v, want %v", got, unknown)
 	}
 	if m.DeadCount() != mod.dead() {
 		t.Errorf("%d dead, want %d", m.DeadCount(), mod.dead())

@@ -41,7 +41,13 @@ func (m *Machine) Restore(src []byte) error {
 			return ErrFormat
 		}
 	}
-	if m.extra != nil && !m.restoreChoice() || m.Check() != nil {
+	if m.extra != nil {
+		m.extra.readyBytes, m.extra.dead.bytes = m.countBytes()
+		if !m.restoreChoice() {
+			return ErrFormat
+		}
+	}
+	if m.Check() != nil {
 		return ErrFormat
 	}
 	return nil

@@ -167,6 +167,8 @@ func parseWord(c *Command, w string) bool {
 			c.Outer = n
 		case "to":
 			c.Last = n
+		case "bytes":
+			c.Bytes = n
 		case "priority":
 			c.Priority, c.Ranked = int32(n), true
 		default:

@@ -39,6 +39,10 @@ func parseSetting(s *Settings, name, value string) bool {
 	switch name {
 	case "max-length":
 		s.MaxLength = Most(n)
+	case "max-bytes":
+		s.MaxBytes = Most(n)
+	case "held-most-bytes":
+		s.HeldMostBytes = Most(n)
 	case "delivery-limit":
 		s.DeliveryLimit = Most(n)
 	case "ttl":
@@ -80,6 +84,13 @@ func printRareState(out *strings.Builder, m *Machine) {
 	})
 	if t, ok := m.NextDeadline(); ok {
 		fmt.Fprintf(out, "next at %v\n", time.Duration(t))
+	}
+	if x.sized() {
+		fmt.Fprintf(out, "%d bytes ready, %d dead", x.readyBytes, x.dead.bytes)
+		if r := m.Unweighed(nil); len(r) > 0 {
+			fmt.Fprintf(out, ", not weighed %v", r)
+		}
+		fmt.Fprintln(out)
 	}
 	x.dead.all(func(d deadRun) {
 		fmt.Fprintf(out, "dead %v as %v: %v\n", Numbers{d.first, d.last}, ids(d.id, d.lastID()), d.reason)

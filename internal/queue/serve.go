@@ -174,6 +174,7 @@ func (m *Machine) assign(c *consumer, n uint64, fx *Effects) uint64 {
 	} else {
 		l.runs.cutFront(n)
 		m.lose(at, n)
+		m.goOut(first, first+Number(n)-1)
 	}
 	if !a.is(flagTransient) {
 		m.handedOut = true

@@ -160,6 +160,7 @@ func (m *Machine) recover(c *Command, fx *Effects) {
 			if r.attr.is(flagTransient) {
 				dropped += r.len()
 				m.lose(lane, r.len())
+				m.goOut(r.first, r.last)
 				m.release(r.first, r.len(), r.attr, Lost, fx)
 				return r, false
 			}

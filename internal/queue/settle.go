@@ -116,6 +116,7 @@ func (m *Machine) putBack(r run) {
 	lane := r.first.Lane()
 	m.lanes[lane].runs.insert(r)
 	m.gain(lane, r.len())
+	m.comeIn(r.first, r.last)
 }
 
 // release notes that n messages from first on have left the queue, and with big ones
@@ -147,6 +148,9 @@ func (m *Machine) purge(fx *Effects) {
 		l.ready = 0
 	}
 	m.ready, m.nonEmpty = 0, 0
+	if m.extra != nil {
+		m.extra.readyBytes = 0
+	}
 	if planted.Is(planted.PurgeTakesHeld) {
 		for _, con := range m.consumers {
 			m.finish(con, 0, ^uint64(0), PurgedAway, fx)
@@ -163,6 +167,7 @@ func (m *Machine) drop(c *Command, reason Reason, fx *Effects) {
 	}
 	m.lanes[lane].runs.remove(first, last, func(r run) {
 		m.lose(lane, r.len())
+		m.goOut(r.first, r.last)
 		m.end(r, reason, fx)
 	})
 }

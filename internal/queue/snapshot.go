@@ -58,6 +58,8 @@ const (
 	sectionDeadlines = 11
 	// sectionActive: the single active consumer.
 	sectionActive = 12
+	// sectionSizes: as sectionDeadlines, with the size of a message.
+	sectionSizes = 13
 )
 
 const (

@@ -25,6 +25,7 @@ func (e *encoder) extra(m *Machine) {
 				e.uint(uint64(x.active))
 			}
 		})
+		e.section(sectionSizes, func() { e.notes(&x.sizes) })
 	}
 }
 
@@ -84,6 +85,8 @@ func (m *Machine) restoreExtra(tag byte, d *decoder) {
 		m.restoreDead(d)
 	case sectionDeadlines:
 		m.restoreNotes(d, &m.rare().deadlines)
+	case sectionSizes:
+		m.restoreNotes(d, &m.rare().sizes)
 	case sectionActive:
 		x := m.rare()
 		if x.active != 0 {
