@@ -178,6 +178,29 @@ var memory = []struct {
 		r.apply(Command{Kind: Settle, Session: 1, Consumer: 1, First: 0, Last: ^uint64(0)})
 		return r
 	}},
+	{"delayed", 1_000_000, 14, func(n int) *rig { // each until a time of its own, within years
+		r := newRig()
+		at := rand.New(rand.NewPCG(1, 1))
+		for range n {
+			r.apply(Command{Kind: Enqueue, Count: 1, Persistent: true, Delay: at.Uint64N(1e17)})
+		}
+		return r
+	}},
+	{"delayed-alike", 1_000_000, 9, func(n int) *rig {
+		r := newRig()
+		for range n / 10 {
+			r.apply(Command{Kind: Enqueue, Count: 10, Persistent: true, Delay: 1e15})
+		}
+		return r
+	}},
+	{"ready-with-ttl", 1_000_000, 3, func(n int) *rig { // a thousand a millisecond, each millisecond has its own deadline
+		r := newRig(Command{Kind: Set, Set: &Settings{TTL: Most(1e9)}})
+		for range n / 10 {
+			r.e.Time += 9000
+			r.apply(Command{Kind: Enqueue, Count: 10, Persistent: true})
+		}
+		return r
+	}},
 	{"ready-mixed", 1_000_000, 32, func(n int) *rig { // transient and persistent in turn
 		r := newRig()
 		for i := range n {

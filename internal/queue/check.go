@@ -153,7 +153,8 @@ func (w *checker) bigs() {
 			n += r.Len()
 		}
 	}
-	w.that(n == m.ready+m.unacked+m.DeadCount(), "%d messages live, %d ready, %d unacked, %d dead", n, m.ready, m.unacked, m.DeadCount())
+	w.that(n == m.ready+m.unacked+m.Delayed()+m.DeadCount(), "%d messages live, %d ready, %d unacked, %d delayed, %d dead",
+		n, m.ready, m.unacked, m.Delayed(), m.DeadCount())
 	w.that(last <= MakeNumber(ChunkLane, m.chunks), "chunk %v is there, %d given out", last, m.chunks)
 }
 

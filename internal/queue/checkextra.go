@@ -5,9 +5,10 @@ func (w *checker) extra(x *extra) {
 	m := w.m
 	w.that(!x.none() && !x.set.AutoDelete, "something extra that is nothing")
 	if most, ok := x.set.MaxLength.Get(); ok && x.set.Overflow == OverflowDropHead {
-		w.that(m.ready <= most, "%d messages ready, at most %d wanted", m.ready, most)
+		w.that(m.ready+m.Delayed() <= most || m.ready == 0, "%d messages ready, at most %d wanted", m.ready, most)
 	}
 	w.dead(&x.dead)
+	w.later(&x.waiting)
 	w.that(x.fresh == Numbers{}, "messages %v are still fresh", x.fresh)
 	w.that(!x.doubt && x.single == x.set.SingleActive, "it is not settled who is active")
 	next, yields := m.choice()
@@ -33,7 +34,30 @@ func (w *checker) extra(x *extra) {
 	}
 }
 
-// there returns the messages that are ready or held.
+func (w *checker) later(all *waiting) {
+	n, odd := uint64(0), 0
+	for i := range all.lanes {
+		l := &all.lanes[i]
+		time, last := int64(-1), Number(0)
+		for _, b := range l.blocks {
+			w.that(len(b.items) > 0 && len(b.items) <= laterItems, "lane %d: a block of %d messages wait", i, len(b.items))
+		}
+		l.all(func(t int64, k Number, a attr) {
+			w.that(before(time, last, t, k) && k.Lane() == uint8(i), "message %v waits until %d, after %v until %d", k, t, last, time)
+			w.that(t > w.m.now/millisecond, "message %v waits until %d ms, it is %d ms", k, t, w.m.now/millisecond)
+			w.message(Numbers{k, k}, a)
+			if a != 0 && a != flagTransient {
+				odd++
+			}
+			time, last = t, k
+			n++
+		})
+		odd -= len(l.odd)
+	}
+	w.that(n == all.count && odd == 0, "%d messages wait, %d counted; %d histories too few", n, all.count, odd)
+}
+
+// there returns the messages that are ready, held, or wait.
 func (w *checker) there() []Numbers {
 	var there []Numbers
 	for i := range w.m.lanes {
@@ -42,6 +66,7 @@ func (w *checker) there() []Numbers {
 	for _, c := range w.m.consumers {
 		c.held.all(func(_ uint64, s *slot) { there = append(there, Numbers{s.number, s.number}) })
 	}
+	w.m.extra.waiting.runs(func(_ int64, r run) { there = append(there, Numbers{r.first, r.last}) })
 	return joined(there)
 }
 

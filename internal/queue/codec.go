@@ -43,6 +43,7 @@ const (
 	fieldHeard
 	fieldSet // length in bytes, settings
 	fieldTTL
+	fieldDelay
 
 	fieldsAll = 1<<iota - 1
 )
@@ -83,10 +84,10 @@ func appendCommand(dst []byte, c *Command) []byte {
 			mask |= 1 << i
 		}
 	}
-	if c.Node|c.Incarnation|c.Outer|c.Heard|uint64(c.TTL) != 0 || c.Set != nil {
+	if c.Node|c.Incarnation|c.Outer|c.Heard|uint64(c.TTL)|c.Delay != 0 || c.Set != nil {
 		mask |= maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter) |
 			maskIf(c.Heard, fieldHeard) | bit(c.Set != nil, fieldSet) |
-			maskIf(uint64(c.TTL), fieldTTL)
+			maskIf(uint64(c.TTL), fieldTTL) | maskIf(c.Delay, fieldDelay)
 	}
 	dst = append(dst, byte(c.Kind))
 	dst = bytecodec.AppendUint(dst, mask)
@@ -104,8 +105,10 @@ func appendCommand(dst []byte, c *Command) []byte {
 		if c.Set != nil {
 			dst = bytecodec.AppendBytes(dst, c.Set.append(nil))
 		}
-		if c.TTL != 0 {
-			dst = bytecodec.AppendUint(dst, uint64(c.TTL))
+		for _, f := range [...]uint64{uint64(c.TTL), c.Delay} {
+			if f != 0 {
+				dst = bytecodec.AppendUint(dst, f)
+			}
 		}
 	}
 	return dst
@@ -218,6 +221,9 @@ func (d *decoder) rare(c *Command, mask uint64) {
 	}
 	if mask&fieldTTL != 0 {
 		c.TTL = Limit(d.Uint())
+	}
+	if mask&fieldDelay != 0 {
+		c.Delay = d.Uint()
 	}
 }
 

@@ -12,7 +12,8 @@ const (
 	// altogether, and if that is of interest each of them has the same part of it. Session and Seq, if given, are recorded as the last publish
 	// accepted of that session. With TTL they expire after so many milliseconds, or when
 	// the settings say, whichever is earlier: when they are at the front of their lane. A TTL
-	// of nothing is for what is to be delivered by this command or never.
+	// of nothing is for what is to be delivered by this command or never. With Delay they wait
+	// so many nanoseconds before they are ready.
 	//
 	// Where the settings refuse publishes at a limit, what does not fit of the block is
 	// refused (Overflowed): the last ones of it. The session remembers which they were
@@ -157,6 +158,7 @@ type Command struct {
 	Outer       uint64 // Attach: what the session calls the consumer; kept with it
 
 	TTL   Limit     // Enqueue: milliseconds
+	Delay uint64    // Enqueue: nanoseconds, counted in whole milliseconds
 	Heard uint64    // Enqueue: the session knows what became of its publishes up to this Seq
 	Set   *Settings // Set; nil: nothing special
 }

@@ -139,11 +139,11 @@ func (m *Machine) cancel(c *Command, fx *Effects) {
 	if con == nil {
 		return
 	}
-	left := m.retire(con)
+	gone := m.retire(con)
 	con.cancelled = true
 	m.arrange(con)
 	m.forgetEnded(con)
-	if left {
+	if gone {
 		m.noneLeft(fx)
 	}
 }
@@ -156,8 +156,8 @@ func (m *Machine) detach(c *Command, fx *Effects) {
 	}
 	con := m.consumers[i]
 	m.consumers = slices.Delete(m.consumers, i, i+1)
-	left := m.leave(con, c.Blameless, fx)
-	if left {
+	gone := m.leave(con, c.Blameless, left, fx)
+	if gone {
 		m.noneLeft(fx)
 	}
 	m.serve(fx)
@@ -165,13 +165,13 @@ func (m *Machine) detach(c *Command, fx *Effects) {
 
 // leave takes everything from a consumer that is no longer in m.consumers: its
 // turn and what it holds. It reports whether it was an active one.
-func (m *Machine) leave(con *consumer, blameless bool, fx *Effects) bool {
-	left := m.retire(con)
+func (m *Machine) leave(con *consumer, blameless bool, why comeback, fx *Effects) bool {
+	was := m.retire(con)
 	m.turns.remove(con)
 	if !planted.Is(planted.DeadKeeps) || !blameless {
-		m.giveBack(con, 0, ^uint64(0), blameless, fx)
+		m.giveBack(con, 0, ^uint64(0), blameless, why, fx)
 	}
-	return left
+	return was
 }
 
 // retire stops counting the consumer as one, and reports whether it was one.

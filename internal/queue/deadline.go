@@ -137,7 +137,7 @@ func (m *Machine) expire(fx *Effects) {
 	}
 }
 
-// NextDeadline returns the time at which something happens without anybody's doing: a message expires. There
+// NextDeadline returns the time at which something happens without anybody's doing: a message expires, or is ready. There
 // should be an entry then, with a Due if nothing else is to be said. ok is false if nothing will.
 func (m *Machine) NextDeadline() (t int64, ok bool) {
 	x := m.extra
@@ -151,6 +151,9 @@ func (m *Machine) NextDeadline() (t int64, ok bool) {
 				t, ok = int64(d), true
 			}
 		}
+	}
+	if ms, has := x.waiting.next(); has && (!ok || ms*millisecond < t) {
+		t, ok = ms*millisecond, true
 	}
 	return t, ok
 }

@@ -49,7 +49,7 @@ func (m *Machine) enqueue(c *Command, fx *Effects) {
 		m.big[first] = chunks
 		a |= flagBig
 	}
-	if c.TTL > 0 {
+	if c.TTL > 0 || c.Delay > 0 {
 		m.rare()
 	}
 	if m.extra != nil {

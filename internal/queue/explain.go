@@ -50,7 +50,8 @@ func (s Standing) String() string {
 // Explanation says why a queue delivers nothing.
 type Explanation struct {
 	Ready, Unacked uint64
-	OldestUnacked  int64 // as Machine.OldestUnacked
+	Delayed, Dead  uint64 // messages that wait for a time, and dead ones
+	OldestUnacked  int64  // as Machine.OldestUnacked
 	// Consumers has every consumer and getter, by id; Standings counts the consumers
 	// (getters left out) by their standing.
 	Consumers []ConsumerState
@@ -102,7 +103,7 @@ func (m *Machine) OldestUnacked() int64 {
 
 // Explain says what the queue's consumers wait for.
 func (m *Machine) Explain() Explanation {
-	x := Explanation{Ready: m.ready, Unacked: m.unacked, OldestUnacked: m.OldestUnacked()}
+	x := Explanation{Ready: m.ready, Unacked: m.unacked, Delayed: m.Delayed(), Dead: m.DeadCount(), OldestUnacked: m.OldestUnacked()}
 	for _, c := range m.consumers {
 		s := ConsumerState{
 			ID: c.id, Session: c.session, Standing: c.standing(),

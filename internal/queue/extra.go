@@ -5,7 +5,8 @@ type extra struct {
 	set  Settings // without AutoDelete, which Machine has
 	dead graves
 
-	readyBytes uint64 // of ready messages, as far as it is known
+	waiting    waiting
+	readyBytes uint64 // of ready messages and those that wait, as far as it is known
 
 	active ConsumerID // the single active consumer; 0: none
 	single bool       // there are consumers that are inactive, or may be
@@ -56,6 +57,9 @@ func (m *Machine) set(c *Command, fx *Effects) {
 // afterwards does after each command what settings ask for.
 func (m *Machine) afterwards(fx *Effects) {
 	m.choose(fx)
+	if m.ripen() {
+		m.serve(fx)
+	}
 	m.expire(fx)
 	m.keepLimit(fx)
 	m.expire(fx) // those that are in front now
@@ -67,10 +71,11 @@ func (m *Machine) afterwards(fx *Effects) {
 
 // none reports whether there is nothing in it.
 func (x *extra) none() bool {
-	return x.set == (Settings{}) && x.dead.given == 0 && x.deadlines.count == 0
+	return x.set == (Settings{}) && x.dead.given == 0 && x.deadlines.count == 0 && x.waiting.count == 0
 }
 
 // all calls f for the runs of messages that are neither ready nor held.
 func (x *extra) all(f func(run)) {
+	x.waiting.runs(func(_ int64, r run) { f(r) })
 	x.dead.all(func(d deadRun) { f(d.run) })
 }

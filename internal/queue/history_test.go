@@ -255,7 +255,7 @@ func compare(t *testing.T, m *Machine, mod *model, e *Entry) {
 	mod.remember(fx)
 	compareResume(t, m, mod)
 	compareRare(t, m, mod, fx)
-	held := len(mod.messages) - len(mod.ready()) - int(mod.dead())
+	held := len(mod.messages) - len(mod.counted()) - int(mod.dead())
 	x := m.Explain()
 	if int(m.Ready()) != len(mod.ready()) || int(m.Unacked()) != held || x.Ready != m.Ready() || x.Unacked != m.Unacked() {
 		t.Errorf("%d ready and %d unacked, want %d and %d", m.Ready(), m.Unacked(), len(mod.ready()), held)

@@ -5,7 +5,7 @@ package queue
 func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Effects) {
 	m.expire(fx)
 	deadline, mortal := m.deadline(c)
-	size := c.Bytes / uint64(c.Count)
+	size, delay := c.Bytes/uint64(c.Count), c.Delay/millisecond+min(c.Delay%millisecond, 1)
 	reason := NoRoom
 	if m.extra.deadFull() {
 		reason = DeadFull
@@ -14,7 +14,11 @@ func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Ef
 		n := min(left, m.space(size))
 		if n > 0 {
 			in := run{block.first, block.first + Number(n) - 1, block.attr}
-			m.push(in)
+			if delay > 0 {
+				m.extra.waiting.add(m.in(delay)/millisecond, in)
+			} else {
+				m.push(in)
+			}
 			if m.extra.sized() {
 				m.extra.sizes.add(in.first, in.last, size)
 				m.extra.readyBytes += size * n
@@ -46,7 +50,7 @@ func (m *Machine) space(size uint64) uint64 {
 	}
 	n := ^uint64(0)
 	if most, ok := set.MaxLength.Get(); ok {
-		n = most - min(m.ready, most)
+		n = most - min(m.ready+m.extra.waiting.count, most)
 	}
 	if most, ok := set.MaxBytes.Get(); ok {
 		switch used := m.extra.readyBytes; {
@@ -85,8 +89,8 @@ func (m *Machine) keepLimit(fx *Effects) {
 		return
 	}
 	if most, ok := x.set.MaxLength.Get(); ok {
-		for m.ready > most {
-			m.dropFront(m.ready-most, Dropped, fx)
+		for all := m.ready + x.waiting.count; all > most && m.ready > 0; all = m.ready + x.waiting.count {
+			m.dropFront(all-most, Dropped, fx)
 		}
 	}
 	most, ok := x.set.MaxBytes.Get()

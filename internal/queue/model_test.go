@@ -41,6 +41,7 @@ type modelMessage struct {
 	reason   Reason
 	died     int64 // seconds
 	mortal   bool
+	until    int64 // it waits until this time; 0: it does not
 	size     uint64
 	weighed  bool
 	deadline int64
@@ -119,12 +120,14 @@ func (m *model) command(c *Command) {
 		m.event("detached %d", c.Consumer)
 		if con != nil {
 			was := !con.getter && !con.cancelled
-			m.end(con, c.Blameless)
+			m.end(con, c.Blameless, left)
 			m.unused(was)
 		}
 	case Credit, CreditTo:
 		m.credit(c, con)
 	case Get:
+		m.ripen()
+		m.serve()
 		m.expire()
 		if con == nil || !con.getter || con.cancelled || m.first() == nil {
 			m.event("empty %d", c.Consumer)
@@ -151,11 +154,11 @@ func (m *model) command(c *Command) {
 				}
 				m.die(x, Discarded)
 			case Requeue:
-				m.back(x, c.Blameless)
+				m.back(x, c.Blameless, requeued)
 			}
 		}
 	case Purge:
-		ready := m.ready()
+		ready := append(m.ready(), m.waiting()...)
 		m.event("purged %d", len(ready))
 		for _, x := range ready {
 			m.release(x, PurgedAway)
@@ -212,6 +215,8 @@ func (m *model) command(c *Command) {
 	m.serve()
 	m.choose()
 	m.serve()
+	m.ripen()
+	m.serve()
 	m.expire()
 	m.keepLimit()
 	m.expire()
@@ -258,7 +263,7 @@ func (m *model) sessionDead(id SessionID, blameless bool) {
 	for _, con := range slices.Clone(m.consumers) {
 		if con.session == id {
 			was = was || !con.getter && !con.cancelled
-			m.end(con, blameless)
+			m.end(con, blameless, left)
 		}
 	}
 	m.unused(was)
@@ -338,15 +343,16 @@ func (m *model) recover(c *Command) {
 	}
 	m.sessions = map[SessionID]*modelSession{}
 	for _, con := range slices.Clone(m.consumers) {
-		m.end(con, true)
+		m.end(con, true, restarted)
 	}
+	m.ripen()
 	dropped := 0
 	for _, x := range slices.Clone(m.messages) {
 		if x.transient {
 			m.release(x, Lost)
 			dropped++
 		} else if m.handedOut && !c.Clean {
-			x.redelivered = x.redelivered || x.dead == 0
+			x.redelivered = x.redelivered || x.dead == 0 && x.until == 0
 		}
 		x.told = false
 	}
@@ -421,9 +427,9 @@ func (x *modelMessage) back(blameless bool) {
 }
 
 // end removes a consumer and returns what it holds.
-func (m *model) end(con *modelConsumer, blameless bool) {
+func (m *model) end(con *modelConsumer, blameless bool, why comeback) {
 	for _, x := range m.heldBy(con) {
-		m.back(x, blameless)
+		m.back(x, blameless, why)
 	}
 	m.consumers = slices.DeleteFunc(m.consumers, func(o *modelConsumer) bool { return o == con })
 	m.line = slices.DeleteFunc(m.line, func(o *modelConsumer) bool { return o == con })
@@ -474,7 +480,7 @@ func (m *model) consumer(id ConsumerID) *modelConsumer {
 func (m *model) ready() []*modelMessage {
 	var xs []*modelMessage
 	for _, x := range m.messages {
-		if x.holder == nil && !x.coming && x.dead == 0 {
+		if x.holder == nil && !x.coming && x.dead == 0 && x.until == 0 {
 			xs = append(xs, x)
 		}
 	}

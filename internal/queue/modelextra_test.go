@@ -75,13 +75,11 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 		}
 		if ms, ok := ttl.Get(); ok {
 			x.mortal, x.fresh, x.deadline = true, true, m.now
-			for k := uint64(0); k < ms; k++ {
-				x.deadline += 1e6
-			}
-			for ms > 0 && x.deadline%1e6 != 0 {
-				x.deadline++
+			if ms > 0 {
+				x.deadline = m.in(ms * 1e6)
 			}
 		}
+		x.until = m.in(c.Delay)
 		if m.set.Overflow != OverflowDropHead {
 			m.serve()
 		}
@@ -108,14 +106,14 @@ func (m *model) full(size uint64) bool {
 	most, ok := m.set.MaxLength.Get()
 	bytes, okBytes := m.set.MaxBytes.Get()
 	return m.set.Overflow != OverflowDropHead &&
-		(ok && uint64(len(m.ready())) >= most || okBytes && bytesOf(m.ready())+size > bytes)
+		(ok && uint64(len(m.counted())) >= most || okBytes && bytesOf(m.counted())+size > bytes)
 }
 
 func (m *model) keepLimit() {
 	most, ok := m.set.MaxLength.Get()
 	bytes, okBytes := m.set.MaxBytes.Get()
 	for m.set.Overflow == OverflowDropHead && m.first() != nil &&
-		(ok && uint64(len(m.ready())) > most || okBytes && bytesOf(m.ready()) > bytes) {
+		(ok && uint64(len(m.counted())) > most || okBytes && bytesOf(m.counted()) > bytes) {
 		m.die(m.first(), Dropped)
 	}
 }
@@ -182,14 +180,69 @@ func (m *model) next() (t int64, ok bool) {
 			}
 		}
 	}
+	for _, x := range m.waiting() {
+		if !ok || x.until < t {
+			t, ok = x.until, true
+		}
+	}
 	return t, ok
 }
 
 // back returns a message that is held.
-func (m *model) back(x *modelMessage, blameless bool) {
+func (m *model) back(x *modelMessage, blameless bool, why comeback) {
 	x.back(blameless)
 	if most, ok := m.set.DeliveryLimit.Get(); ok && uint64(x.count) > most {
 		m.die(x, Exhausted)
+		return
+	}
+	ms := uint64(0)
+	if m.set.Retry == RetryAll || m.set.Retry == RetryFailed && !blameless || m.set.Retry == RetryReturned && blameless {
+		ms = min(m.set.RetryMin*max(uint64(x.count), 1), m.set.RetryMax)
+	}
+	if m.set.Backoff && why == requeued && x.acq > 20 {
+		pause := uint64(10)
+		for k := 21; k < x.acq && pause < 1000; k++ {
+			pause *= 2
+		}
+		ms = max(ms, min(pause, 1000))
+	}
+	if why != restarted {
+		x.until = m.in(ms * 1e6)
+	}
+}
+
+// in returns the time that is so many nanoseconds from now, in whole milliseconds; 0 if that is none.
+func (m *model) in(ns uint64) int64 {
+	if ns == 0 {
+		return 0
+	}
+	ms := (ns + 999_999) / 1e6
+	t := m.now + int64(ms)*1e6
+	for t%1e6 != 0 {
+		t++
+	}
+	return t
+}
+
+// waiting returns the messages that wait for a time.
+func (m *model) waiting() []*modelMessage {
+	var xs []*modelMessage
+	for _, x := range m.messages {
+		if x.holder == nil && !x.coming && x.dead == 0 && x.until > 0 {
+			xs = append(xs, x)
+		}
+	}
+	return xs
+}
+
+// counted returns the messages that a limit counts.
+func (m *model) counted() []*modelMessage { return append(m.ready(), m.waiting()...) }
+
+func (m *model) ripen() {
+	for _, x := range m.waiting() {
+		if x.until <= m.now {
+			x.until = 0
+		}
 	}
 }
 
@@ -292,6 +345,10 @@ func (g *generator) rareCommand() Command {
 		c.Set.TTL = Most(g.Uint64N(4))
 	}
 	c.Set.SingleActive = g.IntN(3) == 0
+	if g.flip() {
+		c.Set.Retry, c.Set.RetryMin, c.Set.RetryMax = RetryType(g.IntN(4)), g.Uint64N(3), g.Uint64N(6)
+	}
+	c.Set.Backoff = g.flip()
 	if g.rare() {
 		c.Set.HeldMost = Most(g.Uint64N(300))
 	}
@@ -308,6 +365,9 @@ func (g *generator) rareEnqueue(c *Command) {
 	}
 	if g.IntN(3) == 0 {
 		c.TTL = Most(g.Uint64N(5))
+	}
+	if g.rare() {
+		c.Delay = g.Uint64N(8e6)
 	}
 	if g.IntN(60) == 0 {
 		c.Count = 200
@@ -331,8 +391,8 @@ func compareRare(t *testing.T, m *Machine, mod *model, fx *Effects) {
 	if due != wantDue || ok != wantOK {
 		t.Errorf("next deadline %d, %v, want %d, %v", due, ok, wantDue, wantOK)
 	}
-	if m.ReadyBytes() != bytesOf(mod.ready()) || m.DeadBytes() != bytesOf(mod.graves()) {
-		t.Errorf("%d bytes ready and %d dead, want %d and %d", m.ReadyBytes(), m.DeadBytes(), bytesOf(mod.ready()), bytesOf(mod.graves()))
+	if m.ReadyBytes() != bytesOf(mod.counted()) || m.DeadBytes() != bytesOf(mod.graves()) {
+		t.Errorf("%d bytes ready and %d dead, want %d and %d", m.ReadyBytes(), m.DeadBytes(), bytesOf(mod.counted()), bytesOf(mod.graves()))
 	}
 	var unknown []Numbers
 	for _, x := range mod.messages {
@@ -342,6 +402,9 @@ func compareRare(t *testing.T, m *Machine, mod *model, fx *Effects) {
 	}
 	if got := m.Unweighed(nil); !slices.Equal(joined(got), joined(unknown)) {
 		t.Errorf("of unknown size are %v, want %v", got, unknown)
+	}
+	if m.Delayed() != uint64(len(mod.waiting())) || m.Explain().Delayed != m.Delayed() || m.Explain().Dead != m.DeadCount() {
+		t.Errorf("%d messages wait, want %d", m.Delayed(), len(mod.waiting()))
 	}
 	if m.DeadCount() != mod.dead() {
 		t.Errorf("%d dead, want %d", m.DeadCount(), mod.dead())

@@ -15,6 +15,9 @@ func parseRare(c *Command, w string) bool {
 	case name == "heard":
 		c.Heard = n
 		return err == nil
+	case name == "delay":
+		c.Delay = n * 1e6
+		return err == nil
 	case name == "ttl" && c.Set == nil:
 		c.TTL = Most(n)
 		return err == nil
@@ -24,6 +27,10 @@ func parseRare(c *Command, w string) bool {
 
 func parseSetting(s *Settings, name, value string) bool {
 	words := map[string]func(){
+		"backoff=":            func() { s.Backoff = true },
+		"retry=failed":        func() { s.Retry = RetryFailed },
+		"retry=returned":      func() { s.Retry = RetryReturned },
+		"retry=all":           func() { s.Retry = RetryAll },
 		"single-active=":      func() { s.SingleActive = true },
 		"overflow=drop-head":  func() { s.Overflow = OverflowDropHead },
 		"overflow=reject":     func() { s.Overflow = OverflowReject },
@@ -39,6 +46,10 @@ func parseSetting(s *Settings, name, value string) bool {
 	switch name {
 	case "max-length":
 		s.MaxLength = Most(n)
+	case "min":
+		s.RetryMin = n
+	case "max":
+		s.RetryMax = n
 	case "max-bytes":
 		s.MaxBytes = Most(n)
 	case "held-most-bytes":
@@ -79,6 +90,9 @@ func printRareState(out *strings.Builder, m *Machine) {
 	if x == nil {
 		return
 	}
+	x.waiting.runs(func(t int64, r run) {
+		fmt.Fprintf(out, "delayed until %v: %v\n", time.Duration(t*1e6), Numbers{r.first, r.last})
+	})
 	x.deadlines.all(func(r run) {
 		fmt.Fprintf(out, "until %v: %v\n", time.Duration(r.attr), Numbers{r.first, r.last})
 	})

@@ -99,15 +99,15 @@ func (m *Machine) endSession(id SessionID, blameless bool, fx *Effects) {
 	s := m.sessions[i]
 	m.sessions = slices.Delete(m.sessions, i, i+1)
 	m.abortUploads(s, fx)
-	left := false
+	gone := false
 	m.consumers = slices.DeleteFunc(m.consumers, func(con *consumer) bool {
 		if con.session != s.id {
 			return false
 		}
-		left = m.leave(con, blameless, fx) || left
+		gone = m.leave(con, blameless, left, fx) || gone
 		return true
 	})
-	if left {
+	if gone {
 		m.noneLeft(fx)
 	}
 	m.serve(fx)
@@ -148,12 +148,12 @@ func (m *Machine) recover(c *Command, fx *Effects) {
 		m.abortUploads(s, fx)
 	}
 	for _, con := range m.consumers {
-		m.leave(con, true, fx)
+		m.leave(con, true, restarted, fx)
 	}
 	m.sessions, m.consumers = nil, nil
 
 	tellAll := m.handedOut && !c.Clean
-	dropped := m.recoverDead(fx)
+	dropped := m.recoverDead(fx) + m.recoverLater(fx)
 	for i := range m.lanes {
 		lane := uint8(i)
 		m.lanes[i].runs.change(func(r run) (run, bool) {

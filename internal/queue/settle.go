@@ -22,7 +22,7 @@ func (m *Machine) settle(c *Command, fx *Effects) {
 	before := con.held.count
 	switch c.How {
 	case Requeue:
-		m.giveBack(con, c.First, c.Last, c.Blameless, fx)
+		m.giveBack(con, c.First, c.Last, c.Blameless, requeued, fx)
 	case Discard:
 		m.discard(con, c, fx)
 	default:
@@ -70,11 +70,29 @@ func (m *Machine) discard(con *consumer, c *Command, fx *Effects) {
 	m.takeBack(con, c.First, c.Last, c.Blameless, func(r run) { m.end(r, Discarded, fx) })
 }
 
+// comeback is why messages come back.
+type comeback uint8
+
+const (
+	requeued  comeback = iota // their consumer has said so
+	left                      // their consumer has left
+	restarted                 // there is nobody any more
+)
+
 // giveBack returns what con holds under the ids first to last to its old place.
-func (m *Machine) giveBack(con *consumer, first, last uint64, blameless bool, fx *Effects) {
+func (m *Machine) giveBack(con *consumer, first, last uint64, blameless bool, why comeback, fx *Effects) {
 	m.takeBack(con, first, last, blameless, func(r run) {
-		if m.extra != nil && m.extra.exhausted(r.attr) {
+		if m.extra == nil {
+			m.putBack(r)
+			return
+		}
+		if m.extra.exhausted(r.attr) {
 			m.end(r, Exhausted, fx)
+			return
+		}
+		if ms := m.extra.wait(r.attr, blameless, why == requeued); ms > 0 && why != restarted {
+			m.extra.waiting.add(m.in(ms)/millisecond, r)
+			m.comeIn(r.first, r.last)
 			return
 		}
 		m.putBack(r)
@@ -113,10 +131,15 @@ func (x *extra) exhausted(a attr) bool {
 
 // putBack makes a run of messages ready again.
 func (m *Machine) putBack(r run) {
+	m.insert(r)
+	m.comeIn(r.first, r.last)
+}
+
+// insert makes a run of messages ready that are counted.
+func (m *Machine) insert(r run) {
 	lane := r.first.Lane()
 	m.lanes[lane].runs.insert(r)
 	m.gain(lane, r.len())
-	m.comeIn(r.first, r.last)
 }
 
 // release notes that n messages from first on have left the queue, and with big ones
@@ -138,9 +161,9 @@ func (m *Machine) release(first Number, n uint64, a attr, reason Reason, fx *Eff
 	}
 }
 
-// purge removes all ready messages.
+// purge removes all ready messages, and those that wait for a time.
 func (m *Machine) purge(fx *Effects) {
-	fx.add(Purged).Count = m.ready
+	fx.add(Purged).Count = m.ready + m.Delayed()
 	for i := range m.lanes {
 		l := &m.lanes[i]
 		l.runs.all(func(r run) { m.release(r.first, r.len(), r.attr, PurgedAway, fx) })
@@ -149,6 +172,7 @@ func (m *Machine) purge(fx *Effects) {
 	}
 	m.ready, m.nonEmpty = 0, 0
 	if m.extra != nil {
+		m.extra.waiting.due(endOfTime, func(r run) { m.release(r.first, r.len(), r.attr, PurgedAway, fx) })
 		m.extra.readyBytes = 0
 	}
 	if planted.Is(planted.PurgeTakesHeld) {

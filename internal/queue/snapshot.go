@@ -60,6 +60,9 @@ const (
 	sectionActive = 12
 	// sectionSizes: as sectionDeadlines, with the size of a message.
 	sectionSizes = 13
+	// sectionLater: for each run of messages that wait for one time, by lane, time and number: time in milliseconds, as
+	// the difference to the one before; first number, as the difference to the last one before; length; history.
+	sectionLater = 14
 )
 
 const (

@@ -26,7 +26,20 @@ func (e *encoder) extra(m *Machine) {
 			}
 		})
 		e.section(sectionSizes, func() { e.notes(&x.sizes) })
+		e.section(sectionLater, func() { e.later(&x.waiting) })
 	}
+}
+
+func (e *encoder) later(w *waiting) {
+	var time int64
+	var last Number
+	w.runs(func(t int64, r run) {
+		e.uint(zigzag64(t - time))
+		e.uint(zigzag64(int64(r.first - last)))
+		e.uint(r.len())
+		e.attr(r.attr)
+		time, last = t, r.last
+	})
 }
 
 func (e *encoder) notes(s *notes) {
@@ -87,6 +100,8 @@ func (m *Machine) restoreExtra(tag byte, d *decoder) {
 		m.restoreNotes(d, &m.rare().deadlines)
 	case sectionSizes:
 		m.restoreNotes(d, &m.rare().sizes)
+	case sectionLater:
+		m.restoreLater(d)
 	case sectionActive:
 		x := m.rare()
 		if x.active != 0 {
@@ -153,6 +168,25 @@ func (m *Machine) restoreNotes(d *decoder, s *notes) {
 		}
 		s.add(r.first, r.last, uint64(r.attr))
 		before = r
+	}
+}
+
+func (m *Machine) restoreLater(d *decoder) {
+	w := &m.rare().waiting
+	var time int64
+	var last Number
+	for len(d.Rest) > 0 && !d.Bad() {
+		t := time + unzigzag64(d.Uint())
+		r := run{first: last + Number(unzigzag64(d.Uint()))}
+		r.last = r.first + Number(d.UpTo(maxHeldRun)) - 1
+		r.attr = d.attr()
+		sorted := last == 0 || last.Lane() < r.first.Lane() || last.Lane() == r.first.Lane() && before(time, last, t, r.first)
+		if d.Bad() || !sorted || !m.gaveOut(r) || t < 0 || t > endOfTime/millisecond {
+			d.Fail()
+			return
+		}
+		w.add(t, r)
+		time, last = t, r.last
 	}
 }
 

@@ -55,7 +55,10 @@ func (m *Machine) weigh(c *Command) {
 		return sum
 	}
 	m.lanes[first.Lane()].runs.within(first, last, func(r run) { x.readyBytes += add(r.first, r.last) })
-	x.dead.all(func(d deadRun) { x.dead.bytes += add(d.first, d.last) })
+	if left > 0 {
+		x.waiting.runs(func(_ int64, r run) { x.readyBytes += add(r.first, r.last) })
+		x.dead.all(func(d deadRun) { x.dead.bytes += add(d.first, d.last) })
+	}
 	for _, con := range m.consumers {
 		if left == 0 || m.unacked == 0 {
 			return
@@ -115,6 +118,7 @@ func (m *Machine) countBytes() (ready, dead uint64) {
 	for i := range m.lanes {
 		m.lanes[i].runs.all(func(r run) { ready += x.bytes(r.first, r.last) })
 	}
+	x.waiting.runs(func(_ int64, r run) { ready += x.bytes(r.first, r.last) })
 	x.dead.all(func(d deadRun) { dead += x.bytes(d.first, d.last) })
 	return ready, dead
 }
