@@ -211,6 +211,22 @@ func (c *checkouts) oldest() int64 {
 	return p.at(bits.TrailingZeros64(p.live)).time
 }
 
+// until returns the last id that was given out at a time or before and is held, and how many there are of them.
+func (c *checkouts) until(time int64) (id, n uint64) {
+	for i := range c.pages {
+		p := &c.pages[i]
+		for m := p.live; m != 0; m &= m - 1 {
+			bit := bits.TrailingZeros64(m)
+			if p.at(bit).time > time {
+				return id, n
+			}
+			id = p.block<<pageShift | uint64(bit)
+			n++
+		}
+	}
+	return id, n
+}
+
 // all calls f for each checkout, in order of their ids.
 func (c *checkouts) all(f func(id uint64, s *slot)) { c.from(0, f) }
 

@@ -45,6 +45,7 @@ func sampleCommands() []Command {
 		{Kind: Enqueue, Count: 1, Session: 7, Seq: 12, Heard: 1<<64 - 1},
 		{Kind: Bury, First: 7, Last: 9},
 		{Kind: Due},
+		{Kind: TimeOut, Consumer: 5, Last: 1 << 62, Blameless: true},
 		{Kind: Enqueue, Count: 2, Delay: 1<<64 - 1},
 		{Kind: Weigh, First: 7, Last: 9, Bytes: 1 << 40},
 		{Kind: Attach, Session: 7, Consumer: 1, Credit: 5, Priority: -5, Ranked: true},

@@ -97,8 +97,12 @@ const (
 	// Weigh tells that each of the messages First to Last (numbers of one lane) has Bytes. Those gone are
 	// skipped, and those of which the size is known.
 	Weigh Kind = 22
+	// TimeOut takes back what Consumer was given at the time Last or before (nanoseconds) and still holds, and
+	// cancels it, if it is no getter. What it was given later stays with it, as after Cancel. If it holds
+	// nothing so old, nothing happens; else it is answered by TimedOut.
+	TimeOut Kind = 23
 
-	lastKind = Weigh
+	lastKind = TimeOut
 )
 
 var kindNames = [...]string{
@@ -107,7 +111,7 @@ var kindNames = [...]string{
 	Expire: "expire", SessionOpen: "session-open", SessionSuspect: "session-suspect",
 	SessionDead: "session-dead", EpochOpen: "epoch-open", Recover: "recover", CreditTo: "credit-to",
 	Set: "set", Bury: "bury", Due: "due",
-	Weigh: "weigh",
+	Weigh: "weigh", TimeOut: "time-out",
 }
 
 // String returns the kind's name.
@@ -133,7 +137,7 @@ type Command struct {
 	Drain      bool // Credit, CreditTo
 	// Blameless: the messages come back for no fault of the consumer's, so that only
 	// the count of their acquisitions rises, not their delivery count.
-	Blameless  bool // Settle with Requeue or Discard, Detach, SessionDead
+	Blameless  bool // Settle with Requeue or Discard, Detach, SessionDead, TimeOut
 	Clean      bool // Recover
 	AutoDelete bool // Configure
 	Ranked     bool // Attach: Priority counts
@@ -151,7 +155,7 @@ type Command struct {
 	Upload   uint64 // Chunk, Enqueue: tells apart the big messages a session has under way
 	Bytes    uint64 // Enqueue, Chunk: sizes altogether; Weigh: of one
 	First    uint64 // Settle: delivery ids; DropHead, Expire, Weigh: numbers; Bury: dead ids
-	Last     uint64 // the same; CreditTo: a delivery id
+	Last     uint64 // the same; CreditTo: a delivery id; TimeOut: a time
 
 	Node        uint64 // SessionOpen: whose session it is; 0 = nobody's
 	Incarnation uint64 // SessionOpen: of Node; it rises with every start

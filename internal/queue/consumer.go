@@ -174,6 +174,43 @@ func (m *Machine) leave(con *consumer, blameless bool, why comeback, fx *Effects
 	return was
 }
 
+// timeOut takes back what a consumer has held for too long, and cancels it.
+func (m *Machine) timeOut(c *Command, fx *Effects) {
+	con := m.consumer(c.Consumer)
+	if con == nil {
+		return
+	}
+	id, n := con.held.until(int64(min(c.Last, endOfTime)))
+	if n == 0 {
+		return
+	}
+	e := fx.add(TimedOut)
+	e.Consumer, e.Count = con.id, n
+	m.giveBack(con, 0, id, c.Blameless, left, fx)
+	if con.getter {
+		m.serve(fx)
+		return
+	}
+	gone := m.retire(con)
+	con.cancelled = true
+	m.arrange(con)
+	m.forgetEnded(con)
+	if gone {
+		m.noneLeft(fx)
+	}
+	m.serve(fx)
+}
+
+// HeldSince calls f for every consumer and getter that holds something, in order of their ids, with the time at which it
+// was given the oldest of that.
+func (m *Machine) HeldSince(f func(c ConsumerID, oldest int64)) {
+	for _, c := range m.consumers {
+		if c.held.count > 0 {
+			f(c.id, c.held.oldest())
+		}
+	}
+}
+
 // retire stops counting the consumer as one, and reports whether it was one.
 func (m *Machine) retire(con *consumer) bool {
 	if con.getter || con.cancelled {

@@ -48,18 +48,20 @@ const (
 	Dead
 	// Active: Consumer is the single active one from now on; 0: there is none.
 	Active
+	// TimedOut: Count messages that Consumer held for too long are taken back, and it gets nothing more.
+	TimedOut
 )
 
 var effectNames = [...]string{
 	Deliver: "deliver", Released: "released", Attached: "attached", Refused: "refused", Cancelled: "cancelled",
 	Detached: "detached", Drained: "drained", Wake: "wake", Empty: "empty", Purged: "purged", Unused: "unused",
 	EpochOpened: "epoch-opened", Recovered: "recovered", Overflowed: "overflowed",
-	Dead: "dead", Active: "active",
+	Dead: "dead", Active: "active", TimedOut: "timed-out",
 }
 
 // String returns the kind's name.
 func (k EffectKind) String() string {
-	if k >= Deliver && k <= Active {
+	if k >= Deliver && k <= TimedOut {
 		return effectNames[k]
 	}
 	return "effect?"
@@ -140,7 +142,7 @@ type Effect struct {
 	Delivery uint64    // Deliver: delivery id of First; Dead: its dead id
 	First    Number    // Deliver, Released, Overflowed, Dead
 	Last     Number
-	Count    uint64    // Drained, Purged, EpochOpened, Recovered, Overflowed
+	Count    uint64    // Drained, Purged, EpochOpened, Recovered, Overflowed, TimedOut
 	Left     uint64    // Deliver to a getter
 	Time     int64     // Dead: seconds since 1970
 	Chunks   []Numbers // Deliver, Dead of a big message: where its body is, in order; not to be changed

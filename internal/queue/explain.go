@@ -52,6 +52,7 @@ type Explanation struct {
 	Ready, Unacked uint64
 	Delayed, Dead  uint64 // messages that wait for a time, and dead ones
 	OldestUnacked  int64  // as Machine.OldestUnacked
+	Paused         bool
 	// Consumers has every consumer and getter, by id; Standings counts the consumers
 	// (getters left out) by their standing.
 	Consumers []ConsumerState
@@ -60,8 +61,11 @@ type Explanation struct {
 
 // Reason says in words why no message is delivered now.
 func (x *Explanation) Reason() string {
-	if x.Ready == 0 {
+	switch {
+	case x.Ready == 0:
 		return "no message is ready"
+	case x.Paused:
+		return "the queue is paused"
 	}
 	var parts []string
 	for s, n := range x.Standings {
@@ -103,7 +107,7 @@ func (m *Machine) OldestUnacked() int64 {
 
 // Explain says what the queue's consumers wait for.
 func (m *Machine) Explain() Explanation {
-	x := Explanation{Ready: m.ready, Unacked: m.unacked, Delayed: m.Delayed(), Dead: m.DeadCount(), OldestUnacked: m.OldestUnacked()}
+	x := Explanation{Ready: m.ready, Unacked: m.unacked, Delayed: m.Delayed(), Dead: m.DeadCount(), OldestUnacked: m.OldestUnacked(), Paused: m.Settings().Paused}
 	for _, c := range m.consumers {
 		s := ConsumerState{
 			ID: c.id, Session: c.session, Standing: c.standing(),

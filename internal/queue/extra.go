@@ -51,7 +51,9 @@ func (m *Machine) set(c *Command, fx *Effects) {
 	if !x.sized() {
 		x.sizes, x.readyBytes, x.dead.bytes = notes{}, 0, 0
 	}
-	m.doubt()
+	x.doubt = true
+	m.choose(fx)
+	m.serve(fx)
 }
 
 // afterwards does after each command what settings ask for.

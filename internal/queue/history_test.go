@@ -218,6 +218,8 @@ func unfold(t *testing.T, fx *Effects, getters map[ConsumerID]bool) (events, rel
 			} else {
 				add("epoch of %d opened after %d", e.Session, e.Count)
 			}
+		case TimedOut:
+			add("timed out %d: %d", e.Consumer, e.Count)
 		case Overflowed:
 			add("overflowed %d of %d: %v %v", e.Count, e.Session, e.Numbers(), e.Reason)
 		case Dead:
@@ -316,7 +318,7 @@ func TestModel(t *testing.T) {
 	}
 	// The commands must have had something to do.
 	for _, word := range []string{"deliver", "attached", "refused", "cancelled", "detached", "wake", "empty", "drained", "purged", "unused", "epoch", "recovered,",
-		"overflowed", "dead", "active"} {
+		"overflowed", "dead", "active", "timed"} {
 		if delivered[word] < int(seeds)/10 {
 			t.Errorf("%d events %q in %d runs: the commands reach too little", delivered[word], word, seeds)
 		}

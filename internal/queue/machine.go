@@ -112,6 +112,8 @@ func (m *Machine) command(c *Command, fx *Effects) {
 		m.set(c, fx)
 	case Bury:
 		m.bury(c, fx)
+	case TimeOut:
+		m.timeOut(c, fx)
 	case Weigh:
 		m.weigh(c)
 	case Due: // the time has come, which is enough

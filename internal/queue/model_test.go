@@ -129,7 +129,7 @@ func (m *model) command(c *Command) {
 		m.ripen()
 		m.serve()
 		m.expire()
-		if con == nil || !con.getter || con.cancelled || m.first() == nil {
+		if con == nil || !con.getter || con.cancelled || m.first() == nil || m.set.Paused {
 			m.event("empty %d", c.Consumer)
 			break
 		}
@@ -199,6 +199,8 @@ func (m *model) command(c *Command) {
 		m.recover(c)
 	case Set:
 		m.configure(c.Set)
+	case TimeOut:
+		m.timeOut(c, con)
 	case Weigh:
 		for _, x := range m.messages {
 			if m.sized() && !x.weighed && x.number >= Number(c.First) && x.number <= Number(c.Last) && Number(c.First).Lane() == Number(c.Last).Lane() {
@@ -363,7 +365,7 @@ func (m *model) recover(c *Command) {
 // serve gives messages out until there are none or nobody can take one.
 func (m *model) serve() {
 	m.tidy()
-	for m.first() != nil && len(m.line) > 0 {
+	for m.first() != nil && len(m.line) > 0 && !m.set.Paused {
 		if x := m.first(); m.due(x) && !x.fresh {
 			m.die(x, Expired)
 			continue

@@ -17,6 +17,30 @@ func (m *model) configure(set *Settings) {
 			x.size, x.weighed = 0, false
 		}
 	}
+	m.choose()
+}
+
+func (m *model) timeOut(c *Command, con *modelConsumer) {
+	var late []*modelMessage
+	if con != nil {
+		for _, x := range m.heldBy(con) {
+			if uint64(x.since) <= c.Last {
+				late = append(late, x)
+			}
+		}
+	}
+	if len(late) == 0 {
+		return
+	}
+	m.event("timed out %d: %d", con.id, len(late))
+	for _, x := range late {
+		m.back(x, c.Blameless, left)
+	}
+	if !con.getter {
+		was := !con.cancelled
+		con.cancelled = true
+		m.unused(was)
+	}
 }
 
 func (m *model) sized() bool { return m.set.MaxBytes > 0 || m.set.HeldMostBytes > 0 }
@@ -321,6 +345,9 @@ func (g *generator) rareCommand() Command {
 		if g.IntN(5) == 0 {
 			return Command{Kind: Due}
 		}
+		if g.IntN(4) == 0 {
+			return Command{Kind: TimeOut, Consumer: g.consumer(), Last: uint64(max(0, g.time-g.Int64N(5e6))), Blameless: g.flip()}
+		}
 		if g.flip() {
 			from := MakeNumber(g.lane(), 1+g.Uint64N(40))
 			return Command{Kind: Weigh, First: uint64(from), Last: uint64(from) + g.Uint64N(30), Bytes: g.Uint64N(20)}
@@ -349,6 +376,7 @@ func (g *generator) rareCommand() Command {
 		c.Set.Retry, c.Set.RetryMin, c.Set.RetryMax = RetryType(g.IntN(4)), g.Uint64N(3), g.Uint64N(6)
 	}
 	c.Set.Backoff = g.flip()
+	c.Set.Paused = g.rare()
 	if g.rare() {
 		c.Set.HeldMost = Most(g.Uint64N(300))
 	}
@@ -405,6 +433,21 @@ func compareRare(t *testing.T, m *Machine, mod *model, fx *Effects) {
 	}
 	if m.Delayed() != uint64(len(mod.waiting())) || m.Explain().Delayed != m.Delayed() || m.Explain().Dead != m.DeadCount() {
 		t.Errorf("%d messages wait, want %d", m.Delayed(), len(mod.waiting()))
+	}
+	since := map[ConsumerID]int64{}
+	for _, x := range mod.messages {
+		if x.holder != nil && (since[x.holder.id] == 0 || x.since < since[x.holder.id]) {
+			since[x.holder.id] = x.since
+		}
+	}
+	m.HeldSince(func(c ConsumerID, oldest int64) {
+		if oldest != since[c] {
+			t.Errorf("consumer %d has held something since %d, want %d", c, oldest, since[c])
+		}
+		delete(since, c)
+	})
+	if len(since) > 0 {
+		t.Errorf("consumers %v hold something", since)
 	}
 	if m.DeadCount() != mod.dead() {
 		t.Errorf("%d dead, want %d", m.DeadCount(), mod.dead())

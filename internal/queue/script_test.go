@@ -240,7 +240,7 @@ func printEffect(e *Effect) string {
 			fmt.Fprintf(&s, ": %v", e.Reason)
 		}
 	case Unused:
-	case Overflowed, Dead:
+	case Overflowed, Dead, TimedOut:
 		printRareEffect(&s, e)
 	default:
 		fmt.Fprintf(&s, " c%d", e.Consumer)

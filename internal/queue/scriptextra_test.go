@@ -15,6 +15,9 @@ func parseRare(c *Command, w string) bool {
 	case name == "heard":
 		c.Heard = n
 		return err == nil
+	case name == "since":
+		c.Last = n * 1e9
+		return err == nil
 	case name == "delay":
 		c.Delay = n * 1e6
 		return err == nil
@@ -27,6 +30,7 @@ func parseRare(c *Command, w string) bool {
 
 func parseSetting(s *Settings, name, value string) bool {
 	words := map[string]func(){
+		"paused=":             func() { s.Paused = true },
 		"backoff=":            func() { s.Backoff = true },
 		"retry=failed":        func() { s.Retry = RetryFailed },
 		"retry=returned":      func() { s.Retry = RetryReturned },
@@ -70,6 +74,8 @@ func printRareEffect(s *strings.Builder, e *Effect) {
 	switch e.Kind {
 	case Overflowed:
 		fmt.Fprintf(s, " s%d: the last %d, %v: %v", e.Session, e.Count, e.Numbers(), e.Reason)
+	case TimedOut:
+		fmt.Fprintf(s, " c%d: %d", e.Consumer, e.Count)
 	case Dead:
 		fmt.Fprintf(s, " %v as %v: %v at %ds", e.Numbers(), ids(e.Delivery, e.Delivery+e.Numbers().Len()-1), e.Reason, e.Time)
 		if e.Acquired > 0 {

@@ -123,6 +123,9 @@ func (m *Machine) arrange(c *consumer) {
 // serve gives ready messages to the consumers in line, one each in turn, as long as there
 // are both. A consumer alone of its level gets its messages in one go.
 func (m *Machine) serve(fx *Effects) {
+	if m.extra != nil && m.extra.set.Paused {
+		return
+	}
 	for m.ready > 0 {
 		c := m.turns.head
 		if c == nil {
@@ -204,7 +207,7 @@ func (m *Machine) get(c *Command, fx *Effects) {
 	}
 	m.expire(fx)
 	con := m.consumer(c.Consumer)
-	if con == nil || !con.getter || con.cancelled || m.ready == 0 {
+	if con == nil || !con.getter || con.cancelled || m.ready == 0 || m.extra != nil && m.extra.set.Paused {
 		fx.about(Empty, c.Consumer)
 		return
 	}
