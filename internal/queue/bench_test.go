@@ -182,19 +182,19 @@ var memory = []struct {
 		r := newRig()
 		at := rand.New(rand.NewPCG(1, 1))
 		for range n {
-			r.apply(Command{Kind: Enqueue, Count: 1, Persistent: true, Delay: at.Uint64N(1e17)})
+			r.apply(Command{Kind: Enqueue, Count: 1, Persistent: true, Terms: &Terms{Delay: at.Uint64N(1e17)}})
 		}
 		return r
 	}},
 	{"delayed-alike", 1_000_000, 9, func(n int) *rig {
 		r := newRig()
 		for range n / 10 {
-			r.apply(Command{Kind: Enqueue, Count: 10, Persistent: true, Delay: 1e15})
+			r.apply(Command{Kind: Enqueue, Count: 10, Persistent: true, Terms: &Terms{Delay: 1e15}})
 		}
 		return r
 	}},
 	{"ready-with-ttl", 1_000_000, 3, func(n int) *rig { // a thousand a millisecond, each millisecond has its own deadline
-		r := newRig(Command{Kind: Set, Set: &Settings{TTL: Most(1e9)}})
+		r := newRig(Command{Kind: Set, Terms: &Terms{Set: &Settings{TTL: Most(1e9)}}})
 		for range n / 10 {
 			r.e.Time += 9000
 			r.apply(Command{Kind: Enqueue, Count: 10, Persistent: true})

@@ -84,10 +84,8 @@ func appendCommand(dst []byte, c *Command) []byte {
 			mask |= 1 << i
 		}
 	}
-	if c.Node|c.Incarnation|c.Outer|c.Heard|uint64(c.TTL)|c.Delay != 0 || c.Set != nil {
-		mask |= maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter) |
-			maskIf(c.Heard, fieldHeard) | bit(c.Set != nil, fieldSet) |
-			maskIf(uint64(c.TTL), fieldTTL) | maskIf(c.Delay, fieldDelay)
+	if c.Node|c.Incarnation|c.Outer != 0 || c.Terms != nil {
+		mask |= c.rareMask()
 	}
 	dst = append(dst, byte(c.Kind))
 	dst = bytecodec.AppendUint(dst, mask)
@@ -97,18 +95,31 @@ func appendCommand(dst []byte, c *Command) []byte {
 		}
 	}
 	if mask >= fieldNode { // few commands have these
-		for _, f := range [...]uint64{c.Node, c.Incarnation, c.Outer, c.Heard} {
-			if f != 0 {
-				dst = bytecodec.AppendUint(dst, f)
-			}
+		dst = c.appendRare(dst)
+	}
+	return dst
+}
+
+// rareMask returns the bits of the fields that most commands have not.
+func (c *Command) rareMask() uint64 {
+	t := c.terms()
+	return maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter) |
+		maskIf(t.Heard, fieldHeard) | bit(t.Set != nil, fieldSet) | maskIf(uint64(t.TTL), fieldTTL) | maskIf(t.Delay, fieldDelay)
+}
+
+func (c *Command) appendRare(dst []byte) []byte {
+	t := c.terms()
+	for _, f := range [...]uint64{c.Node, c.Incarnation, c.Outer, t.Heard} {
+		if f != 0 {
+			dst = bytecodec.AppendUint(dst, f)
 		}
-		if c.Set != nil {
-			dst = bytecodec.AppendBytes(dst, c.Set.append(nil))
-		}
-		for _, f := range [...]uint64{uint64(c.TTL), c.Delay} {
-			if f != 0 {
-				dst = bytecodec.AppendUint(dst, f)
-			}
+	}
+	if t.Set != nil {
+		dst = bytecodec.AppendBytes(dst, t.Set.append(nil))
+	}
+	for _, f := range [...]uint64{uint64(t.TTL), t.Delay} {
+		if f != 0 {
+			dst = bytecodec.AppendUint(dst, f)
 		}
 	}
 	return dst
@@ -117,7 +128,7 @@ func appendCommand(dst []byte, c *Command) []byte {
 func maskIf(field, mask uint64) uint64 { return bit(field != 0, mask) }
 
 // DecodeCommands appends the commands that src holds to dst. It does not keep
-// src. It takes at most 180 times the memory of src.
+// src. It takes at most 140 times the memory of src.
 func DecodeCommands(dst []Command, src []byte) ([]Command, error) {
 	if len(src) == 0 || src[0] != commandVersion {
 		return dst, ErrFormat
@@ -208,36 +219,49 @@ func (d *decoder) rare(c *Command, mask uint64) {
 	if mask&fieldOuter != 0 {
 		c.Outer = d.Uint()
 	}
+	if mask >= fieldHeard {
+		c.own()
+	}
 	if mask&fieldHeard != 0 {
-		c.Heard = d.Uint()
+		c.Terms.Heard = d.Uint()
 	}
 	if mask&fieldSet != 0 {
 		in := decoder{Cursor: bytecodec.Over(d.Bytes())}
 		s := in.settings()
-		c.Set = &s
+		c.Terms.Set = &s
 		if in.Bad() || c.Kind != Set {
 			d.Fail()
 		}
 	}
 	if mask&fieldTTL != 0 {
-		c.TTL = Limit(d.Uint())
+		c.Terms.TTL = Limit(d.Uint())
 	}
 	if mask&fieldDelay != 0 {
-		c.Delay = d.Uint()
+		c.Terms.Delay = d.Uint()
+	}
+}
+
+// own gives the command Terms of its own, if it has none.
+func (c *Command) own() {
+	if c.Terms == nil {
+		c.Terms = &Terms{}
 	}
 }
 
 func (c *Command) flags() uint64 {
 	return bit(c.Persistent, bitPersistent) | bit(c.NoAck, bitNoAck) | bit(c.Exclusive, bitExclusive) |
 		bit(c.Wake, bitWake) | bit(c.Getter, bitGetter) | bit(c.Drain, bitDrain) |
-		bit(c.Blameless, bitBlameless) | bit(c.Clean, bitClean) | bit(c.AutoDelete, bitAutoDelete) | bit(c.Ranked, bitRanked)
+		bit(c.Blameless, bitBlameless) | bit(c.Clean, bitClean) | bit(c.AutoDelete, bitAutoDelete) | bit(c.Terms != nil && c.Terms.Ranked, bitRanked)
 }
 
 func (c *Command) setFlags(f uint64) {
 	c.Persistent, c.NoAck, c.Exclusive = f&bitPersistent != 0, f&bitNoAck != 0, f&bitExclusive != 0
 	c.Wake, c.Getter, c.Drain = f&bitWake != 0, f&bitGetter != 0, f&bitDrain != 0
 	c.Blameless, c.Clean, c.AutoDelete = f&bitBlameless != 0, f&bitClean != 0, f&bitAutoDelete != 0
-	c.Ranked = f&bitRanked != 0
+	if f&bitRanked != 0 {
+		c.own()
+		c.Terms.Ranked = true
+	}
 }
 
 func bit(on bool, mask uint64) uint64 {

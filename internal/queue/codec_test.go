@@ -42,19 +42,19 @@ func sampleCommands() []Command {
 		{Kind: SessionDead, Session: 7, Blameless: true},
 		{Kind: EpochOpen, Session: 7, Epoch: 1<<64 - 1},
 		{Kind: Recover, Clean: true},
-		{Kind: Enqueue, Count: 1, Session: 7, Seq: 12, Heard: 1<<64 - 1},
+		{Kind: Enqueue, Count: 1, Session: 7, Seq: 12, Terms: &Terms{Heard: 1<<64 - 1}},
 		{Kind: Bury, First: 7, Last: 9},
 		{Kind: Due},
 		{Kind: TimeOut, Consumer: 5, Last: 1 << 62, Blameless: true},
-		{Kind: Enqueue, Count: 2, Delay: 1<<64 - 1},
+		{Kind: Enqueue, Count: 2, Terms: &Terms{Delay: 1<<64 - 1}},
 		{Kind: Weigh, First: 7, Last: 9, Bytes: 1 << 40},
-		{Kind: Attach, Session: 7, Consumer: 1, Credit: 5, Priority: -5, Ranked: true},
-		{Kind: Enqueue, Count: 2, TTL: Most(^uint64(0)), Heard: 9},
-		{Kind: Enqueue, Count: 2, TTL: Most(0)},
+		{Kind: Attach, Session: 7, Consumer: 1, Credit: 5, Priority: -5, Terms: &Terms{Ranked: true}},
+		{Kind: Enqueue, Count: 2, Terms: &Terms{TTL: Most(^uint64(0)), Heard: 9}},
+		{Kind: Enqueue, Count: 2, Terms: &Terms{TTL: Most(0)}},
 		{Kind: Settle, Session: 7, Consumer: 3, First: 10, Last: 10, How: Discard, Blameless: true},
-		{Kind: Set, Set: &Settings{}},
-		{Kind: Set, Set: allSettings()},
-		{Kind: Set, Set: &Settings{Overflow: OverflowReject, Paused: true}},
+		{Kind: Set, Terms: &Terms{Set: &Settings{}}},
+		{Kind: Set, Terms: &Terms{Set: allSettings()}},
+		{Kind: Set, Terms: &Terms{Set: &Settings{Overflow: OverflowReject, Paused: true}}},
 	}
 }
 
@@ -159,7 +159,7 @@ func TestDecodeMemory(t *testing.T) {
 		cs = append(cs, Command{Kind: Purge})
 		src := AppendCommands(nil, cs)
 		got, err := DecodeCommands(nil, src)
-		if took := cap(got) * int(unsafe.Sizeof(Command{})); err != nil || took > 180*len(src) {
+		if took := cap(got) * int(unsafe.Sizeof(Command{})); err != nil || took > 140*len(src) {
 			t.Fatalf("%d commands in %d bytes take %d bytes, %v", n+1, len(src), took, err)
 		}
 	}

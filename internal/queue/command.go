@@ -140,13 +140,12 @@ type Command struct {
 	Blameless  bool // Settle with Requeue or Discard, Detach, SessionDead, TimeOut
 	Clean      bool // Recover
 	AutoDelete bool // Configure
-	Ranked     bool // Attach: Priority counts
 
 	Count    uint32 // Enqueue, Chunk: how many; 1 to MaxCount
 	Chunks   uint32 // Enqueue: of how many chunks the message's body is made; 0 = it is with the message
 	Credit   uint32 // Attach, Credit; CreditTo: Unlimited or nothing
 	Prefetch uint32 // Attach: how many unacked messages the consumer may hold; 0 = no limit
-	Priority int32  // Attach: if Ranked, those of a higher one are served first; else it is kept and means 0
+	Priority int32  // Attach: if Terms say that it counts, those of a higher one are served first; else it is kept and means 0
 
 	Session  SessionID
 	Consumer ConsumerID
@@ -161,10 +160,26 @@ type Command struct {
 	Incarnation uint64 // SessionOpen: of Node; it rises with every start
 	Outer       uint64 // Attach: what the session calls the consumer; kept with it
 
-	TTL   Limit     // Enqueue: milliseconds
-	Delay uint64    // Enqueue: nanoseconds, counted in whole milliseconds
-	Heard uint64    // Enqueue: the session knows what became of its publishes up to this Seq
-	Set   *Settings // Set; nil: nothing special
+	Terms *Terms // what few commands say besides; not to be changed when the command is applied
+}
+
+// Terms is what few commands have. nil is the same as the zero value.
+type Terms struct {
+	Heard  uint64    // Enqueue: the session knows what became of its publishes up to this Seq
+	Set    *Settings // Set; nil: nothing special
+	TTL    Limit     // Enqueue: milliseconds
+	Delay  uint64    // Enqueue: nanoseconds, counted in whole milliseconds
+	Ranked bool      // Attach: Priority counts
+}
+
+var noTerms Terms
+
+// terms returns the command's Terms, which are not to be changed.
+func (c *Command) terms() *Terms {
+	if c.Terms == nil {
+		return &noTerms
+	}
+	return c.Terms
 }
 
 // MaxCount is the largest Count of a command.

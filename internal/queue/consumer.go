@@ -114,7 +114,7 @@ func (m *Machine) attach(c *Command, fx *Effects) {
 	}
 	con.inactive = m.extra != nil && m.extra.set.SingleActive && !con.getter
 	m.doubt()
-	if c.Ranked {
+	if c.terms().Ranked {
 		con.ranked, con.level = true, c.Priority
 	}
 	if con.getter {

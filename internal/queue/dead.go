@@ -190,7 +190,7 @@ func (fx *Effects) dead(m *Machine, d *deadRun) {
 	for id := d.id; id <= d.lastID(); id += step {
 		part := d.cut(id, id+step-1)
 		e := fx.add(Dead)
-		e.First, e.Last, e.Delivery, e.Reason, e.Time = part.first, part.last, part.id, part.reason, int64(part.time)
+		e.First, e.Last, e.Delivery, e.Reason, e.Left = part.first, part.last, part.id, part.reason, uint64(part.time)
 		e.attr = part.attr
 		e.Redelivered, e.Transient = e.attr.is(flagRedelivered), e.attr.is(flagTransient)
 		e.DeliveryCount, e.Acquired = e.attr.deliveryCount(), e.attr.acquired()

@@ -83,7 +83,7 @@ func (x *extra) forget(first, last Number) {
 
 // deadline returns the time at which a message of an Enqueue expires, and whether it does.
 func (m *Machine) deadline(c *Command) (int64, bool) {
-	ttl := c.TTL
+	ttl := c.terms().TTL
 	if m.extra != nil && m.extra.set.TTL > 0 && (ttl == 0 || m.extra.set.TTL < ttl) {
 		ttl = m.extra.set.TTL
 	}

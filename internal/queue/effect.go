@@ -43,7 +43,7 @@ const (
 	Overflowed
 	// Dead: messages First to Last have died of Reason, and a letter is to tell of it. They stay in the queue until
 	// they are buried, under the dead ids from Delivery on, which are dense and start at 1; then they are
-	// Released, for the same reason. They died in the second Time with the history given. A big message
+	// Released, for the same reason. They died at Left (seconds since 1970) with the history given. A big message
 	// comes alone, with its Chunks.
 	Dead
 	// Active: Consumer is the single active one from now on; 0: there is none.
@@ -143,8 +143,7 @@ type Effect struct {
 	First    Number    // Deliver, Released, Overflowed, Dead
 	Last     Number
 	Count    uint64    // Drained, Purged, EpochOpened, Recovered, Overflowed, TimedOut
-	Left     uint64    // Deliver to a getter
-	Time     int64     // Dead: seconds since 1970
+	Left     uint64    // Deliver to a getter; Dead: when they died, in seconds since 1970
 	Chunks   []Numbers // Deliver, Dead of a big message: where its body is, in order; not to be changed
 
 	attr attr // Deliver, Dead: the history they share

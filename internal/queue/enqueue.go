@@ -26,8 +26,8 @@ func (m *Machine) enqueue(c *Command, fx *Effects) {
 	if s != nil {
 		before = s.lastSeq
 		s.lastSeq = max(s.lastSeq, c.Seq)
-		if c.Heard > 0 {
-			s.heard(c.Heard)
+		if s.refused != nil {
+			s.heard(c.terms().Heard)
 		}
 	}
 	var a attr
@@ -49,14 +49,13 @@ func (m *Machine) enqueue(c *Command, fx *Effects) {
 		m.big[first] = chunks
 		a |= flagBig
 	}
-	if c.TTL > 0 || c.Delay > 0 {
+	if m.extra != nil || c.Terms != nil && (c.Terms.TTL > 0 || c.Terms.Delay > 0) {
 		m.rare()
-	}
-	if m.extra != nil {
 		m.admit(c, s, before, run{first, last, a}, fx)
 		return
 	}
-	m.push(run{first, last, a})
+	l.runs.pushBack(run{first, last, a})
+	m.gain(c.Lane, uint64(c.Count))
 	m.serve(fx)
 }
 

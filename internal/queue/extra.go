@@ -39,8 +39,8 @@ func (m *Machine) Settings() Settings {
 // set replaces the settings.
 func (m *Machine) set(c *Command, fx *Effects) {
 	var s Settings
-	if c.Set != nil {
-		s = *c.Set
+	if in := c.terms().Set; in != nil {
+		s = *in
 	}
 	m.autoDelete, s.AutoDelete = s.AutoDelete, false
 	if m.extra == nil && s == (Settings{}) {

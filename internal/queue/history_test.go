@@ -2,7 +2,6 @@ package queue
 
 import (
 	"bytes"
-	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/cockroachdb/datadriven"
 )
 
 // generator makes random commands that a host could pack: they name sessions and
@@ -110,7 +107,7 @@ func (g *generator) command() Command {
 			c.Outer = g.Uint64N(100)
 		}
 		if g.rich && g.flip() {
-			c.Ranked, c.Priority = g.flip(), int32(g.IntN(4))-1
+			c.Terms, c.Priority = &Terms{Ranked: g.flip()}, int32(g.IntN(4))-1
 		}
 		if getter, used := g.getters[c.Consumer]; used {
 			c.Getter = getter
@@ -430,89 +427,6 @@ func TestReplayFromBytes(t *testing.T) {
 	if !bytes.Equal(a.AppendSnapshot(nil), b.AppendSnapshot(nil)) {
 		t.Fatal("another state")
 	}
-}
-
-// The bytes of one version never change: a later binary reads the snapshots of this one. The states
-// have something in every section.
-func TestSnapshotBytesStay(t *testing.T) {
-	m := New()
-	m.Apply(&Entry{Index: 4, Time: 1_600_000_000_000_000_000, Commands: []Command{
-		{Kind: SessionOpen, Session: 2, Node: 1 << 40, Incarnation: 7},
-		{Kind: Attach, Session: 2, Consumer: 100, Getter: true, Outer: 33},
-		{Kind: SessionSuspect, Session: 2},
-	}}, &Effects{})
-	goldenEntries(m)
-	datadriven.RunTest(t, "testdata/snapshot-v2", func(t *testing.T, d *datadriven.TestData) string {
-		if d.Cmd == "ready" {
-			goldenReady(m)
-		}
-		restored(t, m)
-		return hex.Dump(m.AppendSnapshot(nil))
-	})
-}
-
-// A snapshot of the first version gives the same machine as the entries that it was made of: its sessions are
-// nobody's.
-func TestSnapshotV1(t *testing.T) {
-	m := New()
-	goldenEntries(m)
-	datadriven.RunTest(t, "testdata/snapshot-v1", func(t *testing.T, d *datadriven.TestData) string {
-		if d.Cmd == "ready" {
-			goldenReady(m)
-		}
-		old := New()
-		if err := old.Restore(undump(t, d.Expected)); err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(old.AppendSnapshot(nil), m.AppendSnapshot(nil)) {
-			t.Errorf("%s: another machine", d.Cmd)
-		}
-		return d.Expected
-	})
-}
-
-// undump gives the bytes that hex.Dump was given.
-func undump(t testing.TB, dump string) []byte {
-	var b []byte
-	for _, line := range strings.Split(strings.TrimSpace(dump), "\n") {
-		middle, _, _ := strings.Cut(line[8:], "|")
-		x, err := hex.DecodeString(strings.ReplaceAll(middle, " ", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b = append(b, x...)
-	}
-	return b
-}
-
-func goldenEntries(m *Machine) {
-	m.Apply(&Entry{Index: 5, Time: 1_700_000_000_000_000_000, Commands: []Command{
-		{Kind: Configure, AutoDelete: true},
-		{Kind: SessionOpen, Session: 3},
-		{Kind: EpochOpen, Session: 3, Epoch: 2},
-		{Kind: Chunk, Session: 3, Upload: 1, Count: 2},
-		{Kind: Chunk, Session: 3, Upload: 2, Count: 1},
-		{Kind: Enqueue, Session: 3, Seq: 9, Count: 3, Persistent: true},
-		{Kind: Enqueue, Session: 3, Seq: 10, Lane: 4, Count: 1, Chunks: 2, Upload: 1},
-		{Kind: Attach, Session: 3, Consumer: 1, Credit: 7, Prefetch: 3, Priority: -2},
-		{Kind: Settle, Session: 3, Consumer: 1, First: 2, Last: 2, How: Requeue},
-		{Kind: Cancel, Consumer: 1},
-		{Kind: Attach, Session: 3, Consumer: 2, Credit: 2},
-	}}, &Effects{})
-	m.Apply(&Entry{Index: 6, Time: 1_700_000_001_000_000_000, Commands: []Command{
-		{Kind: Attach, Session: 3, Consumer: 3, Wake: true},
-		{Kind: Settle, Session: 3, Consumer: 2, First: 1, Last: 2, How: Requeue, Blameless: true},
-		{Kind: Attach, Session: 3, Consumer: 4, Credit: 1},
-		{Kind: Settle, Session: 3, Consumer: 4, First: 1, Last: 1},
-		{Kind: Attach, Session: 3, Consumer: 5, Credit: 1},
-		{Kind: Attach, Session: 3, Consumer: 6, Credit: 1},
-		{Kind: Attach, Session: 3, Consumer: 7, Credit: 1},
-	}}, &Effects{})
-}
-
-// goldenReady makes messages ready: that, and a consumer that waits, exclude each other.
-func goldenReady(m *Machine) {
-	m.Apply(&Entry{Index: 7, Commands: []Command{{Kind: Enqueue, Count: 9}, {Kind: SessionSuspect, Session: 3}}}, &Effects{})
 }
 
 // A million acks in random order: the depth is right after each, and nothing is left. // R24 R25

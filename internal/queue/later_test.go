@@ -86,7 +86,7 @@ func TestLaterAgainstMap(t *testing.T) {
 // A message that was requeued more than twenty times waits longer after each return, up to a second; after one that is
 // nobody's saying it does not.
 func TestBackoff(t *testing.T) {
-	r := newRig(Command{Kind: Set, Set: &Settings{Backoff: true}}, attach(1, false), Command{Kind: Enqueue, Count: 1})
+	r := newRig(Command{Kind: Set, Terms: &Terms{Set: &Settings{Backoff: true}}}, attach(1, false), Command{Kind: Enqueue, Count: 1})
 	var waits []int64
 	for id := uint64(1); id <= 30; id++ {
 		r.apply(Command{Kind: Settle, Session: 1, Consumer: 1, How: Requeue, First: id, Last: id, Blameless: id%2 == 0})

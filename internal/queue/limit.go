@@ -5,7 +5,8 @@ package queue
 func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Effects) {
 	m.expire(fx)
 	deadline, mortal := m.deadline(c)
-	size, delay := c.Bytes/uint64(c.Count), c.Delay/millisecond+min(c.Delay%millisecond, 1)
+	size, delay := c.Bytes/uint64(c.Count), c.terms().Delay
+	delay = delay/millisecond + min(delay%millisecond, 1)
 	reason := NoRoom
 	if m.extra.deadFull() {
 		reason = DeadFull

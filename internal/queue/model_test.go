@@ -198,7 +198,7 @@ func (m *model) command(c *Command) {
 	case Recover:
 		m.recover(c)
 	case Set:
-		m.configure(c.Set)
+		m.configure(c.terms().Set)
 	case TimeOut:
 		m.timeOut(c, con)
 	case Weigh:
@@ -302,7 +302,7 @@ func (m *model) attach(c *Command, con *modelConsumer, s *modelSession) {
 		id: c.Consumer, session: c.Session, prefetch: uint64(c.Prefetch), credit: uint64(c.Credit),
 		noAck: c.NoAck, exclusive: c.Exclusive, wake: c.Wake, getter: c.Getter, outer: c.Outer,
 	}
-	if c.Ranked {
+	if c.terms().Ranked {
 		con.level = c.Priority
 	}
 	con.inactive = m.set.SingleActive && !con.getter

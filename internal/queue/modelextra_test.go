@@ -10,6 +10,9 @@ import (
 // What the model does about settings and what follows from them.
 
 func (m *model) configure(set *Settings) {
+	if set == nil {
+		set = &Settings{}
+	}
 	m.set = *set
 	m.autoDelete = set.AutoDelete
 	for _, x := range m.messages {
@@ -58,7 +61,7 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 	if s != nil {
 		before = s.lastSeq
 		s.lastSeq = max(s.lastSeq, c.Seq)
-		s.refused = slices.DeleteFunc(s.refused, func(n uint64) bool { return n <= c.Heard })
+		s.refused = slices.DeleteFunc(s.refused, func(n uint64) bool { return n <= c.terms().Heard })
 	}
 	m.expire()
 	reason := NoRoom
@@ -93,7 +96,7 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 			continue
 		}
 		x.coming = false
-		ttl := c.TTL
+		ttl := c.terms().TTL
 		if m.set.TTL > 0 && (ttl == 0 || m.set.TTL < ttl) {
 			ttl = m.set.TTL
 		}
@@ -103,7 +106,7 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 				x.deadline = m.in(ms * 1e6)
 			}
 		}
-		x.until = m.in(c.Delay)
+		x.until = m.in(c.terms().Delay)
 		if m.set.Overflow != OverflowDropHead {
 			m.serve()
 		}
@@ -325,7 +328,7 @@ func (x *modelMessage) letter() string {
 
 // letter writes a Dead effect as the model does.
 func letter(e *Effect, n Number) string {
-	x := modelMessage{number: n, dead: e.Delivery + uint64(n-e.First), reason: e.Reason, died: e.Time, count: int(e.DeliveryCount),
+	x := modelMessage{number: n, dead: e.Delivery + uint64(n-e.First), reason: e.Reason, died: int64(e.Left), count: int(e.DeliveryCount),
 		acq: int(e.Acquired), transient: e.Transient}
 	for _, r := range e.Chunks {
 		for k := r.First; k <= r.Last; k++ {
@@ -354,48 +357,51 @@ func (g *generator) rareCommand() Command {
 		}
 		return Command{Kind: Bury, First: first, Last: first + g.Uint64N(40)}
 	}
-	c := Command{Kind: Set, Set: &Settings{AutoDelete: g.flip()}}
+	set := &Settings{AutoDelete: g.flip()}
 	if g.flip() {
-		c.Set.MaxLength = Most(g.Uint64N(12))
+		set.MaxLength = Most(g.Uint64N(12))
 	}
 	if g.flip() {
-		c.Set.MaxBytes = Most(g.Uint64N(100))
+		set.MaxBytes = Most(g.Uint64N(100))
 	}
 	if g.rare() {
-		c.Set.HeldMostBytes = Most(g.Uint64N(300))
+		set.HeldMostBytes = Most(g.Uint64N(300))
 	}
-	c.Set.Overflow = Overflow(g.IntN(3))
+	set.Overflow = Overflow(g.IntN(3))
 	if g.IntN(3) > 0 {
-		c.Set.DeadLetter = DeadLetter(1 + g.IntN(2))
+		set.DeadLetter = DeadLetter(1 + g.IntN(2))
 	}
 	if g.IntN(3) == 0 {
-		c.Set.TTL = Most(g.Uint64N(4))
+		set.TTL = Most(g.Uint64N(4))
 	}
-	c.Set.SingleActive = g.IntN(3) == 0
+	set.SingleActive = g.IntN(3) == 0
 	if g.flip() {
-		c.Set.Retry, c.Set.RetryMin, c.Set.RetryMax = RetryType(g.IntN(4)), g.Uint64N(3), g.Uint64N(6)
+		set.Retry, set.RetryMin, set.RetryMax = RetryType(g.IntN(4)), g.Uint64N(3), g.Uint64N(6)
 	}
-	c.Set.Backoff = g.flip()
-	c.Set.Paused = g.rare()
+	set.Backoff = g.flip()
+	set.Paused = g.rare()
 	if g.rare() {
-		c.Set.HeldMost = Most(g.Uint64N(300))
+		set.HeldMost = Most(g.Uint64N(300))
 	}
 	if g.flip() {
-		c.Set.DeliveryLimit = Most(g.Uint64N(4))
+		set.DeliveryLimit = Most(g.Uint64N(4))
 	}
-	return c
+	return Command{Kind: Set, Terms: &Terms{Set: set}}
 }
 
 func (g *generator) rareEnqueue(c *Command) {
 	c.Bytes = g.Uint64N(80)
 	if g.IntN(3) == 0 {
-		c.Heard = g.seq - min(g.seq, g.Uint64N(10))
+		c.own()
+		c.Terms.Heard = g.seq - min(g.seq, g.Uint64N(10))
 	}
 	if g.IntN(3) == 0 {
-		c.TTL = Most(g.Uint64N(5))
+		c.own()
+		c.Terms.TTL = Most(g.Uint64N(5))
 	}
 	if g.rare() {
-		c.Delay = g.Uint64N(8e6)
+		c.own()
+		c.Terms.Delay = g.Uint64N(8e6)
 	}
 	if g.IntN(60) == 0 {
 		c.Count = 200

@@ -103,7 +103,7 @@ func parseCommand(t *testing.T, text string) Command {
 	case Chunk:
 		c.Count = 1
 	case Set:
-		c.Set = &Settings{}
+		c.Terms = &Terms{Set: &Settings{}}
 	}
 	for _, w := range words[1:] {
 		if !parseWord(&c, w) {
@@ -120,8 +120,8 @@ func parseWord(c *Command, w string) bool {
 	}
 	if f := flags[w]; f != nil {
 		*f = true
-		if c.Set != nil && w == "auto-delete" {
-			c.AutoDelete, c.Set.AutoDelete = false, true
+		if c.Kind == Set && w == "auto-delete" {
+			c.AutoDelete, c.Terms.Set.AutoDelete = false, true
 		}
 		return true
 	}
@@ -170,7 +170,7 @@ func parseWord(c *Command, w string) bool {
 		case "bytes":
 			c.Bytes = n
 		case "priority":
-			c.Priority, c.Ranked = int32(n), true
+			c.Priority, c.Terms = int32(n), &Terms{Ranked: true}
 		default:
 			return false
 		}

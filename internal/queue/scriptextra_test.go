@@ -13,19 +13,22 @@ func parseRare(c *Command, w string) bool {
 	n, err := strconv.ParseUint(value, 10, 64)
 	switch {
 	case name == "heard":
-		c.Heard = n
+		c.own()
+		c.Terms.Heard = n
 		return err == nil
 	case name == "since":
 		c.Last = n * 1e9
 		return err == nil
 	case name == "delay":
-		c.Delay = n * 1e6
+		c.own()
+		c.Terms.Delay = n * 1e6
 		return err == nil
-	case name == "ttl" && c.Set == nil:
-		c.TTL = Most(n)
+	case name == "ttl" && c.Kind != Set:
+		c.own()
+		c.Terms.TTL = Most(n)
 		return err == nil
 	}
-	return c.Set != nil && parseSetting(c.Set, name, value)
+	return c.Kind == Set && parseSetting(c.Terms.Set, name, value)
 }
 
 func parseSetting(s *Settings, name, value string) bool {
@@ -77,7 +80,7 @@ func printRareEffect(s *strings.Builder, e *Effect) {
 	case TimedOut:
 		fmt.Fprintf(s, " c%d: %d", e.Consumer, e.Count)
 	case Dead:
-		fmt.Fprintf(s, " %v as %v: %v at %ds", e.Numbers(), ids(e.Delivery, e.Delivery+e.Numbers().Len()-1), e.Reason, e.Time)
+		fmt.Fprintf(s, " %v as %v: %v at %ds", e.Numbers(), ids(e.Delivery, e.Delivery+e.Numbers().Len()-1), e.Reason, e.Left)
 		if e.Acquired > 0 {
 			fmt.Fprintf(s, " count=%d acquired=%d", e.DeliveryCount, e.Acquired)
 		}

@@ -22,10 +22,22 @@ type end struct {
 }
 
 func (t *turns) push(c *consumer) {
-	after := t.tail
-	if t.ends != nil || after != nil && after.level != c.level {
-		after = t.last(c)
+	if t.tail != nil && (t.ends != nil || t.tail.level != c.level) {
+		t.place(c)
+		return
 	}
+	c.prev, c.next, c.queued = t.tail, nil, true
+	if t.tail != nil {
+		t.tail.next = c
+	} else {
+		t.head = c
+	}
+	t.tail = c
+}
+
+// place puts c at the end of its level in a line that is not empty, where there are several, or are to be.
+func (t *turns) place(c *consumer) {
+	after := t.last(c)
 	c.prev, c.queued = after, true
 	if after != nil {
 		c.next, after.next = after.next, c
@@ -37,6 +49,13 @@ func (t *turns) push(c *consumer) {
 	} else {
 		t.tail = c
 	}
+}
+
+// toEnd lets the one in front go to the end of a line of one level, in which there are others.
+func (t *turns) toEnd(c *consumer) {
+	t.head, c.next.prev = c.next, nil
+	t.tail.next, c.prev, c.next = c, t.tail, nil
+	t.tail = c
 }
 
 // last makes c the last one of its level and returns who it is behind.
@@ -123,16 +142,18 @@ func (m *Machine) arrange(c *consumer) {
 // serve gives ready messages to the consumers in line, one each in turn, as long as there
 // are both. A consumer alone of its level gets its messages in one go.
 func (m *Machine) serve(fx *Effects) {
-	if m.extra != nil && m.extra.set.Paused {
-		return
-	}
 	for m.ready > 0 {
 		c := m.turns.head
 		if c == nil {
 			return
 		}
-		if m.extra != nil && m.expireFront(m.top(), fx) {
-			continue
+		if m.extra != nil {
+			if m.extra.set.Paused {
+				return
+			}
+			if m.expireFront(m.top(), fx) {
+				continue
+			}
 		}
 		if c.credit == 0 {
 			c.woken = true
@@ -146,6 +167,10 @@ func (m *Machine) serve(fx *Effects) {
 		}
 		m.assign(c, n, fx)
 		if !alone {
+			if m.turns.ends == nil && c.standing() == Waiting {
+				m.turns.toEnd(c)
+				continue
+			}
 			m.turns.remove(c)
 			m.arrange(c)
 		} else if c.standing() != Waiting {
@@ -177,7 +202,9 @@ func (m *Machine) assign(c *consumer, n uint64, fx *Effects) uint64 {
 	} else {
 		l.runs.cutFront(n)
 		m.lose(at, n)
-		m.goOut(first, first+Number(n)-1)
+		if m.extra != nil {
+			m.goOut(first, first+Number(n)-1)
+		}
 	}
 	if !a.is(flagTransient) {
 		m.handedOut = true

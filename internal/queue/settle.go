@@ -38,6 +38,10 @@ func (m *Machine) settle(c *Command, fx *Effects) {
 
 // finish releases what con holds under the ids first to last.
 func (m *Machine) finish(con *consumer, first, last uint64, reason Reason, fx *Effects) {
+	if m.extra != nil {
+		m.takeBack(con, first, last, true, func(r run) { m.release(r.first, r.len(), r.attr, reason, fx) })
+		return
+	}
 	m.unacked -= con.held.count
 	var start Number // the range not yet noted: n messages from start on
 	var n uint64
@@ -51,12 +55,12 @@ func (m *Machine) finish(con *consumer, first, last uint64, reason Reason, fx *E
 			return
 		}
 		if n > 0 {
-			m.release(start, n, 0, reason, fx)
+			fx.free(start, start+Number(n)-1, reason)
 		}
 		start, n = s.number, 1
 	})
 	if n > 0 {
-		m.release(start, n, 0, reason, fx)
+		fx.free(start, start+Number(n)-1, reason)
 	}
 	m.unacked += con.held.count
 }
