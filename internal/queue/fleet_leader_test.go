@@ -103,7 +103,9 @@ func (l *fleetLeader) resume(n *fleetNode, in *parcel, p *packed, then answers) 
 			return
 		}
 		l.links[n.id] = link
-		link.send(parcel{kind: resumed, session: uint64(id), count: e.Count})
+		p := parcel{kind: resumed, session: uint64(id), count: e.Count}
+		l.f.m.Refused(id, func(r Range) { p.refused = append(p.refused, r) })
+		link.send(p)
 	}
 }
 
@@ -138,11 +140,17 @@ func (l *fleetLeader) take(link *fleetLink, in *parcel, from *[]parcel, p *packe
 		}
 		link.last++
 		p.publishes = append(p.publishes, in.publish)
-		c := Command{Kind: Enqueue, Count: 1, Persistent: true, Session: link.session, Seq: in.seq}
+		c := Command{Kind: Enqueue, Count: 1, Persistent: true, Session: link.session, Seq: in.seq, Terms: &Terms{Heard: in.heard}}
 		if in.chunks > 0 {
 			c.Chunks, c.Upload = in.chunks, in.upload
 		}
-		put(c, func(*Effect) { link.send(parcel{kind: accepted, seq: in.seq}) })
+		put(c, func(e *Effect) {
+			if e != nil && e.Kind == Overflowed {
+				link.send(parcel{kind: turnedAway, seq: in.seq})
+				return
+			}
+			link.send(parcel{kind: accepted, seq: in.seq})
+		})
 	case settleIt:
 		put(Command{Kind: Settle, Session: link.session, Consumer: con, First: in.first, Last: in.last, How: in.how}, func(*Effect) {
 			link.send(parcel{kind: answered, request: in.request})

@@ -120,7 +120,7 @@ func (n *fleetNode) anyConsumer() *fleetConsumer {
 func (n *fleetNode) publish() {
 	for ; n.resumed && n.sent < len(n.flight); n.sent++ {
 		id := n.flight[n.sent]
-		n.send(parcel{kind: publishIt, seq: n.base + uint64(n.sent) + 1, publish: id, chunks: chunksOf(id)})
+		n.send(parcel{kind: publishIt, seq: n.base + uint64(n.sent) + 1, publish: id, chunks: chunksOf(id), heard: n.base})
 	}
 }
 
@@ -173,8 +173,13 @@ func (n *fleetNode) take(in *parcel) {
 		n.resume(in)
 	case accepted:
 		for n.base < in.seq {
-			n.confirm()
+			n.confirm(false)
 		}
+	case turnedAway:
+		for n.base < in.seq-1 {
+			n.confirm(false)
+		}
+		n.confirm(true)
 	case attached:
 		c.known, c.here = true, true
 		if c.asking { // what a get was given before would have come by now
@@ -195,18 +200,22 @@ func (n *fleetNode) take(in *parcel) {
 	}
 }
 
-// confirm notes that the first publish in flight is in.
-func (n *fleetNode) confirm() {
+// confirm notes that the first publish in flight is in, or that it is refused.
+func (n *fleetNode) confirm(refused bool) {
 	if n.sent == 0 {
 		n.f.fail("node %d: more publishes are accepted than were sent", n.id)
 		n.base++
 		return
 	}
 	id := n.flight[0]
-	if _, ok := n.f.accepted[id]; !ok || n.f.confirmed[id] {
-		n.f.fail("publish %d of node %d is confirmed", id, n.id)
+	if _, ok := n.f.accepted[id]; ok == refused || n.f.refused[id] != refused || n.f.confirmed[id] {
+		n.f.fail("publish %d of node %d is confirmed (refused: %v)", id, n.id, refused)
 	}
-	n.f.confirmed[id] = true
+	if refused {
+		n.f.nacked[id] = true
+	} else {
+		n.f.confirmed[id] = true
+	}
 	n.flight = n.flight[1:]
 	n.sent--
 	n.base++
@@ -218,8 +227,13 @@ func (n *fleetNode) resume(in *parcel) {
 	n.resumed = true
 	if n.session == in.session {
 		for n.base < in.count {
-			n.f.seen["accepted before"]++
-			n.confirm()
+			refused := slices.ContainsFunc(in.refused, func(r Range) bool { return r.First <= n.base+1 && n.base+1 <= r.Last })
+			if refused {
+				n.f.seen["refused before"]++
+			} else {
+				n.f.seen["accepted before"]++
+			}
+			n.confirm(refused)
 		}
 		n.f.seen["sent again"] += n.sent
 	} else {

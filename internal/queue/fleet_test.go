@@ -30,6 +30,8 @@ type fleet struct {
 	delivered map[Number]bool
 	confirmed map[uint64]bool
 	unknown   map[uint64]bool
+	refused   map[uint64]bool // by the queue, whatever anybody knows of it
+	nacked    map[uint64]bool
 }
 
 func newFleet(t *testing.T, r *rand.Rand, nodes int) *fleet {
@@ -37,6 +39,11 @@ func newFleet(t *testing.T, r *rand.Rand, nodes int) *fleet {
 		Rand: r, t: t, m: New(), busy: 3 + r.IntN(45), seen: map[string]int{},
 		accepted: map[uint64]Number{}, by: map[uint64]uint64{}, last: map[uint64]uint64{}, body: map[Number]uint64{},
 		released: map[Number]bool{}, delivered: map[Number]bool{}, confirmed: map[uint64]bool{}, unknown: map[uint64]bool{},
+		refused: map[uint64]bool{}, nacked: map[uint64]bool{},
+	}
+	if f.rarely(2) { // the queue refuses what is too much
+		set := &Settings{MaxLength: Most(r.Uint64N(6)), Overflow: OverflowReject}
+		f.apply(&packed{Entry: Entry{Commands: []Command{{Kind: Set, Terms: &Terms{Set: set}}}}})
 	}
 	for i := range nodes {
 		n := &fleetNode{f: f, id: uint64(i + 1)}
@@ -54,13 +61,15 @@ type parcel struct {
 	incarnation, epoch uint64 // resume
 	session, count     uint64 // resumed: the session, and the last publish accepted in the epoch before
 	outer              uint64
-	received, limit    uint64 // attach: the last delivery id, and the last one there is credit for; more: limit
-	known, getter      bool   // attach: it was attached in this session before
-	seq, publish       uint64 // publish, accepted
-	chunks             uint32 // publish
-	upload             uint64 // publish: where its chunks are, if they are packed
-	request            uint64 // settle, cancel, detach, answered
-	first, last        uint64 // settle
+	received, limit    uint64  // attach: the last delivery id, and the last one there is credit for; more: limit
+	known, getter      bool    // attach: it was attached in this session before
+	seq, publish       uint64  // publish, accepted, refused
+	heard              uint64  // publish: what became of those up to this one is known
+	refused            []Range // resumed: of the epoch before
+	chunks             uint32  // publish
+	upload             uint64  // publish: where its chunks are, if they are packed
+	request            uint64  // settle, cancel, detach, answered
+	first, last        uint64  // settle
 	how                Settlement
 	id                 uint64 // delivery
 	number             Number
@@ -81,6 +90,7 @@ const (
 	resumed
 	attached
 	accepted
+	turnedAway
 	delivery
 	answered
 	empty
@@ -112,6 +122,9 @@ func (f *fleet) apply(p *packed) *Effects {
 		if id < f.last[f.by[id]] {
 			f.fail("publish %d of node %d is accepted after %d", id, f.by[id], f.last[f.by[id]])
 		}
+		if f.refused[id] {
+			f.fail("publish %d of node %d comes again and was refused", id, f.by[id])
+		}
 		f.accepted[id], f.body[next], f.last[f.by[id]] = next, id, id
 		next++
 	}
@@ -129,7 +142,19 @@ func (f *fleet) apply(p *packed) *Effects {
 					f.fail("message %v is delivered again and not marked", k)
 				}
 				f.delivered[k] = true
+			case Overflowed:
+				id := f.body[k]
+				delete(f.accepted, id)
+				f.refused[id] = true
+				f.seen["refused"]++
 			case Released:
+				if e.Reason == NoRoom {
+					if !f.refused[f.body[k]] {
+						f.fail("message %v is released since there is no room, and nobody is told", k)
+					}
+					delete(f.body, k)
+					continue
+				}
 				if f.released[k] || f.body[k] == 0 || e.Reason == Aborted {
 					f.fail("message %v of publish %d is released: %v", k, f.body[k], e.Reason)
 				}
@@ -292,11 +317,13 @@ func (f *fleet) verify() {
 	for id := uint64(1); id <= f.publishes; id++ {
 		_, there := f.accepted[id]
 		switch {
-		case f.confirmed[id] && f.unknown[id]:
+		case f.confirmed[id] && f.unknown[id] || f.nacked[id] && (f.confirmed[id] || f.unknown[id]):
 			f.fail("publish %d is answered twice", id)
+		case f.nacked[id] && (there || !f.refused[id]):
+			f.fail("publish %d is nacked and not refused", id)
 		case f.confirmed[id] && !there:
 			f.fail("publish %d is confirmed and not accepted", id)
-		case !f.confirmed[id] && !f.unknown[id]:
+		case !f.confirmed[id] && !f.unknown[id] && !f.nacked[id]:
 			f.fail("publish %d is not answered", id)
 		}
 	}
@@ -341,7 +368,7 @@ func TestFleet(t *testing.T) {
 	for _, k := range []string{
 		"break", "restart", "election", "session-suspect", "session-dead", "entry lost", "entry applied and not answered",
 		"late and thrown away", "late resume", "resumed", "resumed in another session", "epoch asked again", "accepted before", "sent again",
-		"unknown", "redelivered", "got", "got by redelivery", "empty", "attached again", "gone when attached again", "settled again", "message after its chunks",
+		"unknown", "redelivered", "got", "got by redelivery", "empty", "attached again", "gone when attached again", "settled again", "message after its chunks", "refused", "refused before",
 	} {
 		if seen[k] < int(seeds)/20 {
 			t.Errorf("%q happened %d times in %d runs: the test reaches too little", k, seen[k], seeds)
