@@ -239,6 +239,9 @@ func (d *decoder) rare(c *Command, mask uint64) {
 	if mask&fieldDelay != 0 {
 		c.Terms.Delay = d.Uint()
 	}
+	if c.Terms != nil && *c.Terms == noTerms {
+		c.Terms = nil
+	}
 }
 
 // own gives the command Terms of its own, if it has none.

@@ -21,17 +21,25 @@
 //	types.go        numbers, ranges, identities
 //	command.go      the commands and what they mean; codec.go: their bytes
 //	effect.go       the effects and what they mean; effects.go: the list of them
+//	settings.go     what arguments and policies ask for
 //	machine.go      the state, Apply, and the small questions
+//	extra.go        the state that only settings ask for
 //	enqueue.go      messages and chunks of big messages come in
 //	consumer.go     consumers come, go, and get credit
 //	serve.go        ready messages are assigned to consumers
 //	settle.go       checkouts end; messages return or are released
 //	session.go      sessions open and die; recovery in a new incarnation
 //	resume.go       what a new leader asks: sessions, consumers, what they hold
+//	limit.go        limits of length and bytes; publishes that are refused
+//	dead.go         messages that a letter is to tell of
+//	deadline.go     messages that expire
+//	later.go        messages that wait for a time
+//	weigh.go        the sizes of messages
+//	single.go       the single active consumer
 //	attr.go         the history of a message
 //	runs.go         the sorted set of ready messages of one lane
 //	checkouts.go    the messages one consumer holds, by delivery id
-//	snapshot.go     the state as bytes; restore.go: and back
+//	snapshot.go     the state as bytes; restore.go: and back; snapshotextra.go: what few have
 //	explain.go      why nothing is delivered
-//	check.go        the invariants of the whole state
+//	check.go        the invariants of the whole state; checkextra.go: of what few have
 package queue

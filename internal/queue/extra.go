@@ -56,12 +56,17 @@ func (m *Machine) set(c *Command, fx *Effects) {
 	m.serve(fx)
 }
 
-// afterwards does after each command what settings ask for.
-func (m *Machine) afterwards(fx *Effects) {
-	m.choose(fx)
+// passTime does before the commands of an entry what its time has brought about.
+func (m *Machine) passTime(fx *Effects) {
 	if m.ripen() {
 		m.serve(fx)
 	}
+	m.expire(fx)
+}
+
+// afterwards does after each command what settings ask for.
+func (m *Machine) afterwards(fx *Effects) {
+	m.choose(fx)
 	m.expire(fx)
 	m.keepLimit(fx)
 	m.expire(fx) // those that are in front now

@@ -144,4 +144,3 @@ func goldenRare(m *Machine) {
 func goldenReady(m *Machine) {
 	m.Apply(&Entry{Index: 7, Commands: []Command{{Kind: Enqueue, Count: 9}, {Kind: SessionSuspect, Session: 3}}}, &Effects{})
 }
-

@@ -280,7 +280,7 @@ const (
 // ripen makes the messages ready whose time has come, each in its old place. It reports whether there were any.
 func (m *Machine) ripen() (some bool) {
 	x := m.extra
-	if x == nil || x.waiting.count == 0 {
+	if x.waiting.count == 0 {
 		return false
 	}
 	x.waiting.due(m.now/millisecond, func(r run) {
@@ -298,10 +298,9 @@ func (m *Machine) Delayed() uint64 {
 	return m.extra.waiting.count
 }
 
-// recoverLater releases the messages that wait for a time and are transient, and makes those ready whose time has come. It
-// returns how many it released.
+// recoverLater releases the messages that wait for a time and are transient. It returns how many it released.
 func (m *Machine) recoverLater(fx *Effects) (lost uint64) {
-	if m.ripen(); m.Delayed() == 0 {
+	if m.Delayed() == 0 {
 		return 0
 	}
 	old := m.extra.waiting

@@ -3,7 +3,6 @@ package queue
 // admit puts a block of messages at the end of its lane, as many of them as the settings let
 // in, and refuses the others. It is the same as if they came one by one.
 func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Effects) {
-	m.expire(fx)
 	deadline, mortal := m.deadline(c)
 	size, delay := c.Bytes/uint64(c.Count), c.terms().Delay
 	delay = delay/millisecond + min(delay%millisecond, 1)

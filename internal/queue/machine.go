@@ -56,16 +56,20 @@ func (m *Machine) Apply(e *Entry, fx *Effects) {
 	}
 	m.applied = e.Index
 	m.now = max(m.now, e.Time)
+	fx.command = 0
+	if m.extra != nil {
+		m.passTime(fx)
+		if len(e.Commands) == 0 {
+			m.afterwards(fx)
+			fx.flush()
+		}
+	}
 	for i := range e.Commands {
 		fx.command = uint32(i)
 		m.command(&e.Commands[i], fx)
 		if m.extra != nil {
 			m.afterwards(fx)
 		}
-		fx.flush()
-	}
-	if len(e.Commands) == 0 && m.extra != nil {
-		m.afterwards(fx)
 		fx.flush()
 	}
 }

@@ -84,6 +84,9 @@ func (m *model) event(format string, args ...any) {
 func (m *model) apply(e *Entry) (events, released []string) {
 	m.now = max(m.now, e.Time)
 	m.events, m.released = nil, nil
+	m.ripen()
+	m.serve()
+	m.expire()
 	for i := range e.Commands {
 		m.command(&e.Commands[i])
 	}
@@ -126,9 +129,6 @@ func (m *model) command(c *Command) {
 	case Credit, CreditTo:
 		m.credit(c, con)
 	case Get:
-		m.ripen()
-		m.serve()
-		m.expire()
 		if con == nil || !con.getter || con.cancelled || m.first() == nil || m.set.Paused {
 			m.event("empty %d", c.Consumer)
 			break
@@ -216,8 +216,6 @@ func (m *model) command(c *Command) {
 	}
 	m.serve()
 	m.choose()
-	m.serve()
-	m.ripen()
 	m.serve()
 	m.expire()
 	m.keepLimit()
@@ -347,7 +345,6 @@ func (m *model) recover(c *Command) {
 	for _, con := range slices.Clone(m.consumers) {
 		m.end(con, true, restarted)
 	}
-	m.ripen()
 	dropped := 0
 	for _, x := range slices.Clone(m.messages) {
 		if x.transient {
@@ -478,11 +475,15 @@ func (m *model) consumer(id ConsumerID) *modelConsumer {
 	return nil
 }
 
+func (x *modelMessage) isReady() bool {
+	return x.holder == nil && !x.coming && x.dead == 0 && x.until == 0
+}
+
 // ready returns the ready messages, first the one to be delivered first.
 func (m *model) ready() []*modelMessage {
 	var xs []*modelMessage
 	for _, x := range m.messages {
-		if x.holder == nil && !x.coming && x.dead == 0 && x.until == 0 {
+		if x.isReady() {
 			xs = append(xs, x)
 		}
 	}
@@ -493,10 +494,13 @@ func (m *model) ready() []*modelMessage {
 }
 
 func (m *model) first() *modelMessage {
-	if xs := m.ready(); len(xs) > 0 {
-		return xs[0]
+	var first *modelMessage
+	for _, x := range m.messages {
+		if x.isReady() && (first == nil || x.number.Lane() > first.number.Lane() || x.number.Lane() == first.number.Lane() && x.number < first.number) {
+			first = x
+		}
 	}
-	return nil
+	return first
 }
 
 func (m *model) heldBy(con *modelConsumer) []*modelMessage {

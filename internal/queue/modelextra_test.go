@@ -63,7 +63,6 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 		s.lastSeq = max(s.lastSeq, c.Seq)
 		s.refused = slices.DeleteFunc(s.refused, func(n uint64) bool { return n <= c.terms().Heard })
 	}
-	m.expire()
 	reason := NoRoom
 	most, ok := m.set.HeldMost.Get()
 	bytes, okBytes := m.set.HeldMostBytes.Get()
@@ -245,8 +244,8 @@ func (m *model) in(ns uint64) int64 {
 	}
 	ms := (ns + 999_999) / 1e6
 	t := m.now + int64(ms)*1e6
-	for t%1e6 != 0 {
-		t++
+	if over := t % 1e6; over > 0 {
+		t += 1e6 - over
 	}
 	return t
 }
@@ -403,7 +402,8 @@ func (g *generator) rareEnqueue(c *Command) {
 		c.own()
 		c.Terms.Delay = g.Uint64N(8e6)
 	}
-	if g.IntN(60) == 0 {
+	if g.IntN(60) == 0 && g.many < 2 {
+		g.many++
 		c.Count = 200
 		g.seq += 200
 	}

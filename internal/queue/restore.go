@@ -185,7 +185,7 @@ func (m *Machine) restoreConsumer(d *decoder) {
 		c.outer = d.Uint()
 	}
 	s := m.session(c.session)
-	if k := len(m.consumers); d.Bad() || s == nil || k > 0 && m.consumers[k-1].id >= c.id {
+	if k := len(m.consumers); d.Bad() || s == nil || c.id == 0 || k > 0 && m.consumers[k-1].id >= c.id {
 		d.Fail()
 		return
 	}

@@ -229,10 +229,6 @@ func (m *Machine) assign(c *consumer, n uint64, fx *Effects) uint64 {
 }
 
 func (m *Machine) get(c *Command, fx *Effects) {
-	if m.ripen() {
-		m.serve(fx)
-	}
-	m.expire(fx)
 	con := m.consumer(c.Consumer)
 	if con == nil || !con.getter || con.cancelled || m.ready == 0 || m.extra != nil && m.extra.set.Paused {
 		fx.about(Empty, c.Consumer)
