@@ -74,6 +74,47 @@ func benchFlow(b *testing.B, batch, consumers int, multiple bool) {
 	perMessage(b, batch)
 }
 
+// The same for a queue with a limit, a time to live and dead letters.
+func BenchmarkFlowWithSettings(b *testing.B) {
+	set := &Settings{MaxLength: Most(1e6), TTL: Most(60_000), DeadLetter: DeadLetterHeld, DeliveryLimit: Most(20)}
+	for _, batch := range []int{1, 10, 100} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			r := newRig(Command{Kind: Set, Terms: &Terms{Set: set}}, attach(1, false))
+			b.ReportAllocs()
+			settles := make([]Command, 0, batch)
+			for range b.N {
+				settles = settles[:0]
+				for _, e := range r.apply(Command{Kind: Enqueue, Count: uint32(batch), Persistent: true}) {
+					for k := range e.Numbers().Len() {
+						settles = append(settles, Command{Kind: Settle, Session: 1, Consumer: 1, First: e.Delivery + k, Last: e.Delivery + k})
+					}
+				}
+				r.apply(settles...)
+			}
+			perMessage(b, batch)
+		})
+	}
+}
+
+// Messages that wait for a time of their own come in, and are due one after the other.
+func BenchmarkDelayed(b *testing.B) {
+	at := rand.New(rand.NewPCG(1, 1))
+	r := newRig(attach(1, true))
+	add := func() {
+		r.apply(Command{Kind: Enqueue, Count: 1, Persistent: true, Terms: &Terms{Delay: at.Uint64N(1e12)}})
+	}
+	for range 100_000 {
+		add()
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		add()
+		r.e.Time, _ = r.m.NextDeadline()
+		r.apply(Command{Kind: Due})
+	}
+	perMessage(b, 1)
+}
+
 // The same without acks.
 func BenchmarkFlowNoAck(b *testing.B) {
 	for _, batch := range []int{1, 100} {
