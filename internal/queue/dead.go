@@ -136,24 +136,45 @@ func (m *Machine) keepDead(fx *Effects) {
 	g := &x.dead
 	if x.set.DeadLetter == NoDeadLetter && g.count > 0 {
 		for g.count > 0 {
-			d := g.pop(^uint64(0))
+			d := g.pop(g.count)
 			m.raise(&d, d.reason, fx)
 		}
 	}
 	for x.forsakes() && x.deadOver(0) {
-		d := g.pop(0)
+		d := g.pop(x.deadExcess())
 		m.raise(&d, DeadDropped, fx)
 	}
 	g.tell(m, fx)
 }
 
-// pop takes the oldest message off, or with them up to last the oldest run.
-func (g *graves) pop(last uint64) deadRun {
-	list := &g.out
-	if len(list.live()) == 0 {
-		list = &g.rest
+// oldest returns the list that begins with the oldest dead message; there must be one.
+func (g *graves) oldest() *deadList {
+	if len(g.out.live()) > 0 {
+		return &g.out
 	}
-	return list.pop(max(last, list.live()[0].id))
+	return &g.rest
+}
+
+// pop takes the oldest messages off, up to n of the first run.
+func (g *graves) pop(n uint64) deadRun {
+	list := g.oldest()
+	return list.pop(list.live()[0].id + n - 1)
+}
+
+// deadExcess returns how many of the oldest dead messages are too many, as far as can be said of messages of one size.
+func (x *extra) deadExcess() uint64 {
+	g := &x.dead
+	if most, ok := x.set.HeldMost.Get(); ok && g.count > most {
+		return g.count - most
+	}
+	most, _ := x.set.HeldMostBytes.Get()
+	first := g.oldest().live()[0]
+	size, _, upTo := x.sizes.at(first.first, first.last)
+	n := uint64(upTo-first.first) + 1
+	if size > 0 {
+		n = min(n, (g.bytes-most-1)/size+1)
+	}
+	return n
 }
 
 // raise releases dead messages that were taken out of their list.
