@@ -110,6 +110,14 @@ func (m *model) start(id uint64) (cmd []byte, code uint16) {
 		}
 		for _, old := range m.nodes {
 			m.end(old.Incarnation)
+			for _, q := range m.queues {
+				q.Members = slices.Clone(q.Members)
+				for i := range q.Members {
+					if q.Members[i].Node == old.ID {
+						q.Members[i].Node = id
+					}
+				}
+			}
 		}
 		n = &Node{ID: id, Name: fmt.Sprintf("node-%016x", id)}
 		m.nodes = []*Node{n}
