@@ -270,6 +270,7 @@ func (b *Broker) proposeQueue(d catalog.QueueDecl) (*catalog.Queue, *queuehost.H
 // Declare has the catalog declare a queue, wherever it decides it to live, and makes it run. done gets the queue, new or
 // existing, and its handle, nil if it was deleted meanwhile; on any goroutine, and must not block.
 func (b *Broker) Declare(d catalog.QueueDecl, done func(*catalog.Queue, *queuehost.Handle, error)) {
+	d.Level = b.view().Level()
 	b.submit(catalog.DeclareQueue(b.place(d)), d.Durable && !d.Exclusive, func(result any, err error) {
 		if err != nil {
 			done(nil, nil, err)

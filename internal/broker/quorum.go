@@ -21,10 +21,11 @@ const quorumPrefetch = 2000
 // one, if that is not this node.
 func (b *Broker) place(d catalog.QueueDecl) catalog.QueueDecl {
 	v := b.view()
-	balanced := catalog.Balanced(d.Args, b.settings.QueueLeaderLocator == "balanced")
+	q := catalog.Queue{VHost: d.VHost, Name: d.Name, Type: catalog.TypeOf(d.Args), Args: d.Args}
+	balanced := v.Effective(&q).Balanced(b.settings.QueueLeaderLocator == "balanced")
 	p := cluster.Placing{Self: b.node, Balanced: balanced, Live: b.isUp, Rand: lot}
 	switch {
-	case catalog.TypeOf(d.Args) == catalog.Quorum:
+	case q.Type == catalog.Quorum:
 		if v.Node(b.node) != nil { // else the catalog says why not
 			p.Size = catalog.GroupSize(d.Args, groupSize)
 			d.Members = cluster.AsMembers(cluster.Members(v, p))

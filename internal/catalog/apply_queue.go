@@ -81,6 +81,9 @@ func (t *txn) place(q *Queue, d *QueueDecl, rules int) *amqperr.Error {
 
 // putQueue enters a queue in all the maps it belongs to.
 func (t *txn) putQueue(vh *VHost, q *Queue) {
+	if q.memo == nil {
+		q.memo = new(memo)
+	}
 	vh.queues = vh.queues.Set(t.edit, q.Name, q)
 	t.queues = t.queues.Set(t.edit, q.ID, q)
 	if !q.Durable {

@@ -64,6 +64,22 @@ var arguments = []argument{
 	{"x-member-placement-tag", "q", checkTag, nil},
 }
 
+// thereSince3 are the arguments that the broker does what they ask for by the third rules, and did not by the second.
+var thereSince3 = map[string]func(v wire.Value) bool{
+	"x-max-in-memory-length": always, // of no effect, as in RabbitMQ
+	"x-max-in-memory-bytes":  always,
+}
+
+// isThere reports whether the broker does what an argument asks for, by these rules.
+func (a *argument) isThere(v wire.Value, rules int) bool {
+	if rules >= 3 {
+		if there := thereSince3[a.name]; there != nil && there(v) {
+			return true
+		}
+	}
+	return a.there != nil && a.there(v)
+}
+
 // minMasters is a leader locator that the first rules did not know.
 const minMasters = "min-masters"
 
@@ -89,9 +105,6 @@ func (d *QueueDecl) OfType(t QueueType) wire.Table {
 // GroupSize returns how many members a new quorum queue shall have, def if the arguments do not say.
 func GroupSize(args wire.Table, def int) int { return sizeOf(args, argGroupSize, def) }
 
-// TargetSize returns how many members a quorum queue shall grow to when nodes join, def if its arguments do not say.
-func TargetSize(args wire.Table, def int) int { return sizeOf(args, argTargetSize, def) }
-
 func sizeOf(args wire.Table, name string, def int) int {
 	v, ok := args.Get(name)
 	if !ok || checkPositive(v, args) != "" {
@@ -99,18 +112,6 @@ func sizeOf(args wire.Table, name string, def int) int {
 	}
 	n, _ := v.Int()
 	return int(min(n, math.MaxInt32))
-}
-
-// Balanced reports whether the arguments ask for a leader, or a home, where there are fewest; if not, it is the node
-// where the queue is declared; def if they do not say. Every name but client-local means balanced, as in RabbitMQ.
-func Balanced(args wire.Table, def bool) bool {
-	for _, name := range []string{argLeaderLocator, argMasterLocator} {
-		if v, ok := args.Get(name); ok {
-			s, _ := v.Str()
-			return slices.Contains([]string{"balanced", "random", "least-leaders", minMasters}, s)
-		}
-	}
-	return def
 }
 
 func always(wire.Value) bool { return true }
@@ -179,7 +180,7 @@ func checkArguments(d *QueueDecl, rules int) (QueueType, *amqperr.Error) {
 		return "", amqperr.UnsupportedQueueType(d.VHost, d.Name, string(t))
 	}
 	for name, v := range d.Args.All() {
-		if a := findArgument(name); a != nil && (a.there == nil || !a.there(v)) {
+		if a := findArgument(name); a != nil && !a.isThere(v, rules) {
 			return "", amqperr.UnsupportedArg(amqperr.Queue, d.VHost, d.Name, name)
 		}
 	}
@@ -224,7 +225,7 @@ func findArgument(name string) *argument {
 	return &arguments[i]
 }
 
-func (a *argument) takenBy(t QueueType) bool { return strings.Contains(a.types, string(t[:1])) }
+func (a *argument) takenBy(t QueueType) bool { return strings.Contains(a.types, t.letter()) }
 
 func checkInt(v wire.Value) (int64, string) {
 	n, ok := v.Int()

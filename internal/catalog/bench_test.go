@@ -212,3 +212,78 @@ func BenchmarkQueueBytes(b *testing.B) {
 		})
 	}
 }
+
+// policyMachine is benchMachine at level 2 with these policies: as many that match nothing, one that matches all.
+func policyMachine(b *testing.B, queues, policies int) *Machine {
+	m := benchMachine(queues)
+	m.Apply(1, 1, SetLevels(NodeIDOf("node"), Levels{1, 2}))
+	m.Apply(1, 1, RaiseLevel(2))
+	for i := range policies - 1 {
+		m.Apply(1, 1, benchPolicy(b, fmt.Sprint("p", i), fmt.Sprintf("^team%d\\.", i), i+1))
+	}
+	m.Apply(1, 1, benchPolicy(b, "all", ".*", 1))
+	return m
+}
+
+func benchPolicy(b *testing.B, name, pattern string, n int) []byte {
+	p, err := MakePolicy(Policy{VHost: "/", Name: name, Pattern: pattern, ApplyTo: "queues", Priority: int64(n)},
+		map[string]any{"max-length": int64(n), "message-ttl": int64(60_000)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return SetPolicy(p)
+}
+
+// A policy is set that all of 10,000 queues get: the command itself, which the catalog's worker carries out; and finding
+// which queues have other settings by it, which is done beside it.
+func BenchmarkSetPolicy(b *testing.B) {
+	for _, policies := range []int{1, 10} {
+		m := policyMachine(b, 10_000, policies)
+		b.Run(fmt.Sprintf("apply/policies=%d", policies), func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				m.Apply(1, 1, benchPolicy(b, "all", ".*", i%1000))
+			}
+		})
+		b.Run(fmt.Sprintf("whose/policies=%d", policies), func(b *testing.B) {
+			var change *PolicyChange
+			m.Policies = func(c *PolicyChange) { change = c }
+			for i := 0; b.Loop(); i++ {
+				m.Apply(1, 1, benchPolicy(b, "all", ".*", i%2))
+				n := 0
+				for range change.Queues(m.View()) {
+					n++
+				}
+				if n < 10_000 && i > 0 {
+					b.Fatal(n)
+				}
+			}
+		})
+	}
+}
+
+// What holds for 10,000 queues, as a listing asks: for the first time since policies changed, and after that.
+func BenchmarkEffective(b *testing.B) {
+	for _, policies := range []int{1, 10} {
+		m := policyMachine(b, 10_000, policies)
+		ask := func(v *View) {
+			for q := range v.Queues("/").All() {
+				if v.Effective(q).MaxLength == 0 {
+					b.Fatal(q.Name)
+				}
+			}
+		}
+		b.Run(fmt.Sprintf("first/policies=%d", policies), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				m.Apply(1, 1, benchPolicy(b, "all", ".*", i%2))
+				ask(m.View())
+			}
+		})
+		b.Run(fmt.Sprintf("again/policies=%d", policies), func(b *testing.B) {
+			v := m.View()
+			for b.Loop() {
+				ask(v)
+			}
+		})
+	}
+}

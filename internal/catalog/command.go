@@ -19,6 +19,9 @@ type QueueDecl struct {
 	// Members are where the copies of a quorum queue shall live, the one to lead at first in front. Without any, a quorum
 	// queue is refused as a type that is not there.
 	Members []Member
+
+	// Level is that of the view that it is proposed by: from 2 on the third rules hold.
+	Level uint16
 }
 
 // ExchangeDecl is a request to declare an exchange.
@@ -78,15 +81,17 @@ const (
 	cmdSetVoter
 	cmdSetLevels
 	cmdRaiseLevel
+	cmdSetPolicy
+	cmdClearPolicy
 )
 
 // Two kinds are read and no longer written: cmdNewIncarnation, which knows a node by a string (see [NodeIDOf]), and
 // cmdDeclareQueue, which has neither home nor members. They do what they did when they were written, to the last refusal:
 // a queue's id is the number of declares that succeeded before it.
 
-// declareRules is the version of the rules by which a declare decides what is possible: see checkArguments. A declare
-// carries the version of whoever proposed it, so that an old log gives the queues it gave.
-const declareRules = 2
+// declareRules is the newest version of the rules by which a declare decides what is possible: see checkArguments. A declare
+// carries the version of whoever proposed it, so that an old log gives the queues it gave. The third belongs to level 2.
+const declareRules = 3
 
 func begin(k commandKind, size int) *encoder {
 	e := &encoder{b: make([]byte, 0, size+16)}
@@ -192,7 +197,11 @@ func SetMembers(q QueueID, members []Member) []byte {
 // with the request (406, 405). View.DeclaredQueue answers without a command where the queue exists.
 func DeclareQueue(d QueueDecl) []byte {
 	e := begin(cmdDeclarePlacedQueue, len(d.VHost)+len(d.Name)+len(d.Args)+len(d.User)+16+16*len(d.Members))
-	e.byte(declareRules)
+	rules := byte(declareRules)
+	if d.Level < policyLevel {
+		rules = 2
+	}
+	e.byte(rules)
 	e.string(d.VHost)
 	e.string(CleanName(d.Name))
 	e.flags(d.ServerNamed, d.Durable, d.AutoDelete, d.Exclusive)

@@ -77,10 +77,39 @@ func levelCommands() [][]byte {
 	}
 }
 
+// policyCommands are those about policies, which belong to level 2.
+func policyCommands() [][]byte {
+	policy := func(p Policy, definition map[string]any) []byte {
+		made, err := MakePolicy(p, definition)
+		if err != nil {
+			panic(err)
+		}
+		return SetPolicy(made)
+	}
+	return [][]byte{
+		NewIncarnation(1),
+		SetLevels(1, Levels{1, 2}),
+		Bootstrap(Defaults{VHost: "/"}),
+		AddVHost("v", "", nil),
+		RaiseLevel(2),
+		policy(Policy{VHost: "/", Name: "limits", Pattern: "^q", ApplyTo: "queues", Priority: 5}, map[string]any{"max-length": int64(10), "overflow": "reject-publish"}),
+		policy(Policy{VHost: "/", Name: "rest", Pattern: ".*", ApplyTo: "all", Priority: -300}, map[string]any{"alternate-exchange": "amq.fanout"}),
+		policy(Policy{VHost: "/", Name: "limits", Operator: true, Pattern: ".*", ApplyTo: "queues"}, map[string]any{"max-length": int64(1<<63 - 1)}),
+		policy(Policy{VHost: "v", Name: "limits", Pattern: "a|b", ApplyTo: "quorum_queues", Priority: 1<<63 - 1}, map[string]any{"delivery-limit": int64(-1)}),
+		DeclareQueue(QueueDecl{VHost: "/", Name: "q", Durable: true, Level: 2, Members: []Member{{1, 1}},
+			Args: wire.NewTable(map[string]any{"x-max-in-memory-length": 7, "x-queue-type": "quorum"})}),
+		policy(Policy{VHost: "/", Name: "limits", Pattern: "^q", ApplyTo: "queues", Priority: 6}, map[string]any{"max-length": int64(11)}),
+		ClearPolicy("/", "limits", true),
+		DeleteVHost("v"),
+		ClearPolicy("/", "rest", false),
+		ClearPolicy("/", "limits", false),
+	}
+}
+
 // TestRestoreAtEveryPrefix restores after each command and lets both machines go on to the end: their states must be the
 // same all the way.
 func TestRestoreAtEveryPrefix(t *testing.T) {
-	for _, cmds := range [][][]byte{sampleCommands(), levelCommands()} {
+	for _, cmds := range [][][]byte{sampleCommands(), levelCommands(), policyCommands()} {
 		testRestoreAtEveryPrefix(t, cmds)
 	}
 }
@@ -112,7 +141,7 @@ func testRestoreAtEveryPrefix(t *testing.T, cmds [][]byte) {
 // TestDamagedCommands cuts and changes every command: it is refused by an invariant or does something else, but never
 // leaves half of it done or runs away.
 func TestDamagedCommands(t *testing.T) {
-	for i, cmd := range slices.Concat(sampleCommands(), levelCommands()) {
+	for i, cmd := range slices.Concat(sampleCommands(), levelCommands(), policyCommands()) {
 		for n := range cmd {
 			mustRefuse(t, fmt.Sprintf("command %d cut at %d", i, n), cmd[:n])
 		}
@@ -166,18 +195,27 @@ func TestDamagedSnapshots(t *testing.T) {
 	if err := New().Restore(append(bytes.Clone(whole), 0)); !errors.Is(err, errCorrupt) {
 		t.Errorf("a byte too many: %v", err)
 	}
-	if err := New().Restore([]byte{99}); err == nil || err.Error() != "catalog: snapshot of version 99, this node reads version 3" {
+	if err := New().Restore([]byte{99}); err == nil || err.Error() != "catalog: snapshot of version 99, this node reads version 4" {
 		t.Errorf("another version: %v", err)
 	}
 }
 
+// atLevel2 are commands that lead a cluster of three nodes to level 2, and set policies.
+func atLevel2() [][]byte {
+	var list [][]byte
+	for id := range uint64(3) {
+		list = append(list, SetLevels(id+1, Levels{1, 2}))
+	}
+	return slices.Concat(list, policyCommands()[4:9])
+}
+
 func FuzzApply(f *testing.F) {
-	for _, cmd := range slices.Concat(sampleCommands(), levelCommands()) {
+	for _, cmd := range slices.Concat(sampleCommands(), levelCommands(), policyCommands()) {
 		f.Add(cmd)
 	}
 	f.Fuzz(func(t *testing.T, cmd []byte) {
 		m := New()
-		for _, c := range slices.Concat(sampleCommands()[:12], sampleCommands()[21:34]) {
+		for _, c := range slices.Concat(sampleCommands()[:12], sampleCommands()[21:34], atLevel2()) {
 			m.Apply(1, 1, c)
 		}
 		before := m.AppendSnapshot(nil)
@@ -195,7 +233,7 @@ func FuzzApply(f *testing.F) {
 
 func FuzzRestore(f *testing.F) {
 	m := New()
-	for _, cmd := range sampleCommands() {
+	for _, cmd := range slices.Concat(sampleCommands(), policyCommands()[3:]) {
 		m.Apply(1, 1, cmd)
 		f.Add(m.AppendSnapshot(nil))
 	}

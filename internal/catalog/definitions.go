@@ -14,9 +14,9 @@ type Definitions struct {
 	VHosts           []VHostDefinition      `json:"vhosts"`
 	Permissions      []PermissionDefinition `json:"permissions"`
 	TopicPermissions []any                  `json:"topic_permissions"`
-	Parameters       []any                  `json:"parameters"`
+	Parameters       []ParameterDefinition  `json:"parameters"`
 	GlobalParameters []any                  `json:"global_parameters"`
-	Policies         []any                  `json:"policies"`
+	Policies         []PolicyDefinition     `json:"policies"`
 	Queues           []QueueDefinition      `json:"queues"`
 	Exchanges        []ExchangeDefinition   `json:"exchanges"`
 	Bindings         []BindingDefinition    `json:"bindings"`
@@ -80,13 +80,36 @@ type BindingDefinition struct {
 	Arguments       map[string]any `json:"arguments"`
 }
 
+// PolicyDefinition is a policy of a definitions file.
+type PolicyDefinition struct {
+	VHost string `json:"vhost"`
+	Name  string `json:"name"`
+	PolicyValue
+}
+
+// PolicyValue is what a policy says.
+type PolicyValue struct {
+	Pattern    string         `json:"pattern"`
+	ApplyTo    string         `json:"apply-to"`
+	Definition map[string]any `json:"definition"`
+	Priority   int64          `json:"priority"`
+}
+
+// ParameterDefinition is a parameter of a definitions file: an operator policy is one.
+type ParameterDefinition struct {
+	VHost     string      `json:"vhost"`
+	Component string      `json:"component"`
+	Name      string      `json:"name"`
+	Value     PolicyValue `json:"value"`
+}
+
 // Definitions exports the view. Exclusive queues, predeclared and internal exchanges and the bindings of what is left out
 // are not in it. compatible is the version of RabbitMQ whose format this is, version our own.
 func (v *View) Definitions(compatible, version string) *Definitions {
 	d := &Definitions{
 		RabbitVersion: compatible, RabbitMQVersion: compatible, ProductName: "Holdfast", ProductVersion: version,
 		Users: []UserDefinition{}, VHosts: []VHostDefinition{}, Permissions: []PermissionDefinition{},
-		TopicPermissions: []any{}, Parameters: []any{}, GlobalParameters: []any{}, Policies: []any{},
+		TopicPermissions: []any{}, Parameters: []ParameterDefinition{}, GlobalParameters: []any{}, Policies: []PolicyDefinition{},
 		Queues: []QueueDefinition{}, Exchanges: []ExchangeDefinition{}, Bindings: []BindingDefinition{},
 	}
 	for u := range v.Users().All() {
@@ -122,6 +145,16 @@ func (d *Definitions) addVHost(v *View, vh *VHost) {
 		}
 		d.Bindings = append(d.Bindings, BindingDefinition{b.Source, b.VHost, b.Destination, b.Kind.String(), b.Key, b.Args.Map()})
 	}
+	for _, p := range v.Policies(vh.Name) {
+		d.Policies = append(d.Policies, PolicyDefinition{p.VHost, p.Name, policyValue(p)})
+	}
+	for _, p := range v.OperatorPolicies(vh.Name) {
+		d.Parameters = append(d.Parameters, ParameterDefinition{p.VHost, "operator_policy", p.Name, policyValue(p)})
+	}
+}
+
+func policyValue(p *Policy) PolicyValue {
+	return PolicyValue{p.Pattern, p.ApplyTo, p.Definition.Map(), p.Priority}
 }
 
 // exports reports whether both ends of a binding will be there after an import: predeclared exchanges are in any case.

@@ -16,6 +16,9 @@
 //	view.go             reading: lookup, ordered listing and paging
 //	placed.go           reading: the nodes, and what lives on them
 //	route.go            from an exchange and a key to queues
+//	policy.go           policies: which hold for a queue or an exchange
+//	policy_check.go     what a policy may say
+//	effective.go        arguments and policies merged into the settings of a queue
 //	equivalence.go      a declare of what exists: is it the same?
 //	arguments.go        a declare of what does not: is it possible?
 //	machine.go          Machine: decoding commands, publishing views
@@ -23,6 +26,7 @@
 //	apply_exchange.go   on exchanges and bindings,
 //	apply_node.go       on nodes and on the members of quorum queues,
 //	apply_admin.go      on vhosts, users and permissions
+//	apply_policy.go     on policies
 //	levels.go           which formats the nodes know and write
 //	errors.go           mistakes of administrators
 //	snapshot.go         the state as bytes and back

@@ -80,6 +80,30 @@ func TestFormat3(t *testing.T) {
 	})
 }
 
+// TestFormat4 is the same of what is written at level 2: policies, and declares by the third rules.
+func TestFormat4(t *testing.T) {
+	datadriven.RunTest(t, "testdata/golden/version4.txt", func(t *testing.T, d *datadriven.TestData) string {
+		switch d.Cmd {
+		case "commands":
+			var out strings.Builder
+			for _, cmd := range policyCommands() {
+				fmt.Fprintf(&out, "%x\n", cmd)
+			}
+			return out.String()
+		case "replay":
+			return fmt.Sprintf("%x\n", replayed(t, d.Input).AppendSnapshot(nil))
+		case "restore":
+			m := restored(t, d.Input)
+			if fmt.Sprintf("%x", m.AppendSnapshot(nil)) != strings.TrimSpace(d.Input) {
+				t.Fatal("written anew it is different")
+			}
+			return listLevels(m.View()) + list(m.View())
+		}
+		t.Fatalf("unknown command %s", d.Cmd)
+		return ""
+	})
+}
+
 func replayed(t *testing.T, input string) *Machine {
 	m := New()
 	for line := range strings.Lines(input) {

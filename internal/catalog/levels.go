@@ -10,8 +10,11 @@ import (
 // says which versions of them belong to which.
 const (
 	leastLevel = 1
-	mostLevel  = 1
+	mostLevel  = 2
 )
+
+// policyLevel is the level that policies, and the third rules of a declare, belong to.
+const policyLevel = 2
 
 // Levels is what a build knows: the formats of every level from Least to Most.
 type Levels struct{ Least, Most uint16 }

@@ -24,6 +24,9 @@ type Machine struct {
 	// Raising, if not nil, is told before the level goes up, or a snapshot is taken over with a higher one: nobody sees it yet.
 	// It runs within Apply and Restore.
 	Raising func(level uint16)
+	// Policies, if not nil, is told when a view was published in which other policies hold than before. A snapshot that is taken
+	// over says nothing of it. It runs within Apply.
+	Policies func(*PolicyChange)
 }
 
 // New returns an empty machine: it has not even a vhost, see [Bootstrap].
@@ -48,6 +51,9 @@ func (m *Machine) Apply(_ uint64, time int64, cmd []byte) any {
 		t.generation = before + 1
 		m.publish(t.View)
 	}
+	if t.changed != nil && m.Policies != nil {
+		m.Policies(t.changed)
+	}
 	return t.res
 }
 
@@ -66,6 +72,8 @@ type txn struct {
 	edit *ordmap.Edit
 	time int64
 	res  *Result
+
+	changed *PolicyChange
 }
 
 // run decodes and carries out a command. A command that cannot be read is a bug, or comes from a newer version than this
@@ -189,7 +197,7 @@ func (t *txn) decodeNode(k commandKind, d *decoder) func() *amqperr.Error {
 	return nil
 }
 
-// decodeAdmin is decode for vhosts and users.
+// decodeAdmin is decode for vhosts, users and policies.
 func (t *txn) decodeAdmin(k commandKind, d *decoder) func() *amqperr.Error {
 	switch k {
 	case cmdAddVHost:
@@ -218,6 +226,14 @@ func (t *txn) decodeAdmin(k commandKind, d *decoder) func() *amqperr.Error {
 	case cmdSetPermissions:
 		p := d.permission()
 		return func() *amqperr.Error { return t.setPermissions(&p) }
+	case cmdSetPolicy:
+		p := d.policy(d.Text())
+		return func() *amqperr.Error { return t.setPolicy(p) }
+	case cmdClearPolicy:
+		var operator bool
+		vhost, name := d.Text(), d.Text()
+		d.Flags(&operator)
+		return func() *amqperr.Error { return t.clearPolicy(vhost, name, operator) }
 	case cmdClearPermissions:
 		user, vhost := d.Text(), d.Text()
 		return func() *amqperr.Error { return t.clearPermissions(user, vhost) }

@@ -26,6 +26,7 @@ type model struct {
 	nodes     []*Node
 	started   Incarnation
 	level     uint16
+	policies  []*Policy
 }
 
 func newModel() *model {
@@ -54,6 +55,7 @@ func (m *model) deleteVHost(name string) uint16 {
 	m.queues = slices.DeleteFunc(m.queues, func(q *Queue) bool { return q.VHost == name })
 	m.exchanges = slices.DeleteFunc(m.exchanges, func(x *Exchange) bool { return x.VHost == name })
 	m.bindings = slices.DeleteFunc(m.bindings, func(b *Binding) bool { return b.VHost == name })
+	m.policies = slices.DeleteFunc(m.policies, func(p *Policy) bool { return p.VHost == name })
 	return 0
 }
 
@@ -241,8 +243,8 @@ func (m *model) route(x *Exchange, key string, seen map[*Exchange]bool, queues m
 			m.route(m.exchange(b.VHost, b.Destination), key, seen, queues)
 		}
 	}
-	if !matched && x.Alternate != "" {
-		m.route(m.exchange(x.VHost, x.Alternate), key, seen, queues)
+	if alternate := m.alternate(x); !matched && alternate != "" {
+		m.route(m.exchange(x.VHost, alternate), key, seen, queues)
 	}
 }
 
@@ -270,6 +272,7 @@ func (m *model) summary() string {
 		lines = append(lines, "vhost "+v)
 	}
 	lines = append(lines, m.summarizeNodes()...)
+	lines = append(lines, m.summarizePolicies()...)
 	for _, x := range m.exchanges {
 		lines = append(lines, summarizeExchange(x))
 	}
@@ -284,7 +287,7 @@ func (m *model) summary() string {
 }
 
 func summarize(v *View) string {
-	lines := summarizeNodes(v)
+	lines := append(summarizeNodes(v), summarizePolicies(v)...)
 	for vh := range v.VHosts().All() {
 		lines = append(lines, "vhost "+vh.Name)
 		for x := range v.Exchanges(vh.Name).All() {
@@ -315,6 +318,10 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, naive := New(), newModel()
 		m.Apply(1, 1, Bootstrap(Defaults{VHost: "/"}))
+		if rapid.Bool().Draw(t, "at level 2") {
+			m.Apply(1, 1, RaiseLevel(2))
+			naive.level = 2
+		}
 		pick := func(label string, list ...string) string { return rapid.SampledFrom(list).Draw(t, label) }
 		vhost := func() string { return pick("vhost", "/", "/", "/", "v") }
 		conn := func() ConnID {
@@ -332,7 +339,7 @@ func TestModel(t *testing.T) {
 		for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
 			var cmd []byte
 			var want uint16
-			switch op := pick("op", "queue", "queue", "exchange", "exchange", "bind", "bind", "bind", "bind", "unbind", "delete queue", "delete exchange", "close", "incarnation", "add vhost", "delete vhost", "delete queues", "node", "members", "members"); op {
+			switch op := pick("op", "queue", "queue", "exchange", "exchange", "bind", "bind", "bind", "bind", "unbind", "delete queue", "delete exchange", "close", "incarnation", "add vhost", "delete vhost", "delete queues", "node", "members", "members", "policy", "policy"); op {
 			case "queue":
 				d := QueueDecl{VHost: vhost(), Name: pick("name", queueNames...), Durable: flag("durable"), AutoDelete: flag("auto-delete"), Exclusive: flag("exclusive"), Conn: conn()}
 				drawPlace(t, &d)
@@ -389,6 +396,8 @@ func TestModel(t *testing.T) {
 				cmd, want = naive.drawNodes(t)
 			case "members":
 				cmd, want = naive.drawMembers(t, m.View())
+			case "policy":
+				cmd, want = naive.drawPolicy(t, vhost())
 			case "add vhost":
 				cmd, want = AddVHost("v", "", nil), naive.addVHost("v")
 			case "delete vhost":

@@ -28,7 +28,7 @@ func (v *View) Route(x *Exchange, key string, headers func() wire.Table, dst []Q
 	}
 	var buf [32]routing.Target
 	found := x.index.Match(buf[:0], key, headers)
-	simple := len(found) > 0 || x.Alternate == ""
+	simple := len(found) > 0 || v.alternate(x) == ""
 	for _, t := range found {
 		if t.IsExchange() {
 			simple = false
@@ -60,8 +60,10 @@ func (v *View) routeOn(x *Exchange, found []routing.Target, key string, headers 
 		}
 	}
 	for {
-		if len(found) == 0 && x.Alternate != "" {
-			visit(x.Alternate)
+		if len(found) == 0 {
+			if name := v.alternate(x); name != "" {
+				visit(name)
+			}
 		}
 		for _, t := range found {
 			if !t.IsExchange() {

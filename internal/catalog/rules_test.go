@@ -91,11 +91,12 @@ func TestGroupArguments(t *testing.T) {
 		{map[string]any{"x-queue-type": 1}, 3, 0, false, ""},
 	} {
 		args := wire.NewTable(c.args)
-		if size, target := GroupSize(args, 3), TargetSize(args, 0); size != c.size || target != c.target {
-			t.Errorf("%v: sizes %d and %d", c.args, size, target)
+		e := new(View).Effective(&Queue{Type: Quorum, Args: args})
+		if size := GroupSize(args, 3); size != c.size || e.TargetSize != c.target {
+			t.Errorf("%v: sizes %d and %d", c.args, size, e.TargetSize)
 		}
-		if Balanced(args, false) != c.balanced || TypeOf(args) != c.typ {
-			t.Errorf("%v: balanced %v, type %q", c.args, Balanced(args, false), TypeOf(args))
+		if e.Balanced(false) != c.balanced || TypeOf(args) != c.typ {
+			t.Errorf("%v: balanced %v, type %q", c.args, e.Balanced(false), TypeOf(args))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package catalog
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +45,16 @@ func TestScripts(t *testing.T) {
 					}
 					fmt.Fprintf(&out, "%s -> %s\n", strings.TrimSpace(line), route(m.View(), x, key, w.args()))
 				}
+			case "effective":
+				for line := range strings.Lines(d.Input) {
+					q := m.View().Queue("/", strings.TrimSpace(line))
+					fmt.Fprintf(&out, "%s: %s\n", q.Name, describeEffective(m.View().Effective(q)))
+				}
+			case "exchange-policies":
+				for line := range strings.Lines(d.Input) {
+					p, o := m.View().ExchangePolicies(m.View().Exchange("/", strings.TrimSpace(line)))
+					fmt.Fprintf(&out, "%s: %s, %s\n", strings.TrimSpace(line), policyName(p), policyName(o))
+				}
 			case "definitions":
 				b, err := json.MarshalIndent(m.View().Definitions("4.3.0", "1.0"), "", " ")
 				if err != nil {
@@ -62,6 +73,31 @@ func TestScripts(t *testing.T) {
 			return out.String()
 		})
 	})
+}
+
+func policyName(p *Policy) string {
+	if p == nil {
+		return "none"
+	}
+	return p.Name
+}
+
+// describeEffective names the policies, and the settings that are not zero; limits as numbers.
+func describeEffective(e *Effective) string {
+	s := policyName(e.Policy) + ", " + policyName(e.Operator) + ":"
+	v := reflect.ValueOf(e.Settings)
+	for i := range v.NumField() {
+		f := v.Field(i)
+		if f.IsZero() {
+			continue
+		}
+		value := f.Interface()
+		if l, is := value.(Limit); is {
+			value, _ = l.Value()
+		}
+		s += fmt.Sprintf(" %s=%v", v.Type().Field(i).Name, value)
+	}
+	return s
 }
 
 func route(v *View, x *Exchange, key string, headers wire.Table) string {
@@ -203,6 +239,15 @@ func parseCommand(t *testing.T, fields []string) []byte {
 	cmd := w.next()
 	vhost := w.value("vhost", "/")
 	switch cmd {
+	case "set-policy":
+		p := Policy{VHost: vhost, Name: w.name(), Pattern: w.name(), ApplyTo: w.value("apply-to", "all"), Priority: int64(atoi(w.value("priority", "0"))), Operator: w.flag("operator")}
+		made, err := MakePolicy(p, w.args().Map())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return SetPolicy(made)
+	case "clear-policy":
+		return ClearPolicy(vhost, w.name(), w.flag("operator"))
 	case "bootstrap":
 		return Bootstrap(Defaults{VHost: "/", User: User{Name: "guest", Hash: "h", Algorithm: "a", Tags: []string{"administrator"}}, Configure: ".*", Write: ".*", Read: ".*"})
 	case "incarnation":
@@ -233,6 +278,7 @@ func parseCommand(t *testing.T, fields []string) []byte {
 		d := QueueDecl{VHost: vhost, Name: w.name(), Conn: w.conn(), User: w.value("user", "")}
 		d.Durable, d.Exclusive, d.AutoDelete, d.ServerNamed = w.flag("durable"), w.flag("exclusive"), w.flag("auto-delete"), w.flag("server-named")
 		d.Home = uint64(atoi(w.value("home", "0")))
+		d.Level = uint16(atoi(w.value("level", "0")))
 		d.Members = members(w.value("members", ""))
 		d.Args = w.args()
 		return DeclareQueue(d)
@@ -362,6 +408,9 @@ func list(v *View) string {
 		}
 		for bd := range v.Bindings(vh.Name).All() {
 			fmt.Fprintf(&b, "  binding %s\n", describeBinding(bd))
+		}
+		for _, p := range append(v.Policies(vh.Name), v.OperatorPolicies(vh.Name)...) {
+			fmt.Fprintf(&b, "  policy %q%s %q for %s priority %d%s\n", p.Name, flags("operator", p.Operator), p.Pattern, p.ApplyTo, p.Priority, describeArgs(p.Definition))
 		}
 	}
 	for u := range v.Users().All() {

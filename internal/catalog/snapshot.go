@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"holdfast/internal/bytecodec"
 	"holdfast/internal/routing"
@@ -10,10 +11,12 @@ import (
 )
 
 // snapshotVersion is the first byte of a snapshot. Version 1, which knows nodes by strings and queues without a place, is
-// still read. Version 2 knows nothing of levels: it is what is written as long as there is nothing to be said of them.
+// still read. Version 2 knows nothing of levels, version 3 nothing of policies: each is what is written as long as there is
+// nothing to be said of those.
 const (
-	snapshotVersion       = 3
-	snapshotWithoutLevels = 2
+	snapshotVersion         = 4
+	snapshotWithoutPolicies = 3
+	snapshotWithoutLevels   = 2
 )
 
 // AppendSnapshot appends the whole state. Equal states have equal snapshots.
@@ -21,11 +24,14 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 	v := m.view.Load()
 	e := &encoder{b: dst}
 	version := byte(snapshotWithoutLevels)
-	if v.level != 0 || v.saysLevels() {
+	switch {
+	case v.hasPolicies():
 		version = snapshotVersion
+	case v.level != 0 || v.saysLevels():
+		version = snapshotWithoutPolicies
 	}
 	e.byte(version)
-	if version >= snapshotVersion {
+	if version > snapshotWithoutLevels {
 		e.uint(uint64(v.Level()))
 	}
 	e.flags(v.bootstrapped)
@@ -36,12 +42,12 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 	e.uint(uint64(v.nodes.Len()))
 	for _, n := range v.nodes.All() {
 		e.node(n)
-		if version >= snapshotVersion {
+		if version > snapshotWithoutLevels {
 			e.uint(uint64(n.Levels().Least))
 			e.uint(uint64(n.Levels().Most))
 		}
 	}
-	each(e, v.vhosts, e.vhost)
+	each(e, v.vhosts, func(vh *VHost) { e.vhost(vh, version) })
 	each(e, v.users, e.user)
 	each(e, v.permissions, e.permission)
 	return e.b
@@ -53,6 +59,16 @@ func each[K cmp.Ordered, V any](e *encoder, all ordmap.Map[K, V], add func(V)) {
 	for _, v := range all.All() {
 		add(v)
 	}
+}
+
+// hasPolicies reports whether any vhost has policies.
+func (v *View) hasPolicies() bool {
+	for vh := range v.VHosts().All() {
+		if vh.policies != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // saysLevels reports whether any node has said that it knows more, or less, than the first level.
@@ -74,7 +90,7 @@ func (e *encoder) node(n *Node) {
 	e.uint(uint64(n.Joined))
 }
 
-func (e *encoder) vhost(vh *VHost) {
+func (e *encoder) vhost(vh *VHost, version byte) {
 	e.string(vh.Name)
 	e.string(vh.Description)
 	e.strings(vh.Tags)
@@ -82,6 +98,13 @@ func (e *encoder) vhost(vh *VHost) {
 	each(e, vh.exchanges, e.exchange)
 	each(e, vh.queues, e.queue)
 	each(e, vh.bySource, e.binding)
+	if version > snapshotWithoutPolicies {
+		policies, operators := vh.policies.lists()
+		e.uint(uint64(len(policies) + len(operators)))
+		for _, p := range slices.Concat(policies, operators) {
+			e.policy(p)
+		}
+	}
 }
 
 func (e *encoder) exchange(x *Exchange) {
@@ -201,6 +224,11 @@ func (t *txn) restoreVHost(d *decoder, version byte) {
 			return
 		}
 		t.putBinding(vh, x, &b, sourceKey(&b), target)
+	}
+	if version > snapshotWithoutPolicies {
+		for range d.Count(6) {
+			vh.policies = vh.policies.with(d.policy(vh.Name))
+		}
 	}
 }
 

@@ -77,8 +77,9 @@ type Queue struct {
 	// Home is the node that a queue with one copy lives on: every queue but a quorum queue. 0: none is known.
 	Home uint64
 	// Members are the copies of a quorum queue, one a node, the one that was to lead at first in front. Who leads now, the
-	// group decides. The list is nobody's to change.
 	Members []Member
+
+	memo *memo
 }
 
 // ExchangeType says how an exchange matches.

@@ -45,10 +45,11 @@ type VHost struct {
 	exchangeIDs ordmap.Map[ExchangeID, string]
 	bySource    ordmap.Map[string, *Binding] // by sourceKey
 	byTarget    ordmap.Map[string, *Binding] // by targetKey
+	policies    *policySet
 }
 
-// Generation changes whenever anything in the vhost does that routing depends on: queues, exchanges, bindings. As long as
-// it stays the same, so does every answer of Route.
+// Generation changes whenever anything in the vhost does that routing depends on: queues, exchanges, bindings, policies that
+// name alternate exchanges. As long as it stays the same, so does every answer of Route.
 func (vh *VHost) Generation() uint64 { return vh.generation }
 
 // Generation is the number of commands that changed anything.

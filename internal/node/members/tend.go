@@ -128,7 +128,7 @@ func (m *Manager) lookAt(id seglog.GroupID) (more bool) {
 			return true
 		}
 	}
-	if node, ok := cluster.Grow(v, q, catalog.TargetSize(q.Args, 0), m.o.Up); ok && len(st.Members) == len(q.Members) {
+	if node, ok := cluster.Grow(v, q, v.Effective(q).TargetSize, m.o.Up); ok && len(st.Members) == len(q.Members) {
 		err := m.addHere(ctx, id, node)
 		m.said("quorum queue: it grows towards its target size", q, node, err)
 		return err == nil

@@ -1,0 +1,312 @@
+package catalog
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"holdfast/internal/wire"
+)
+
+// Effective is what holds for a queue: what it was declared with and what policies say, merged. It is immutable.
+type Effective struct {
+	Policy, Operator *Policy // that hold for it, nil for none
+	Settings
+}
+
+// Settings say how a queue treats its messages and consumers. The zero value is a queue without any; times are in milliseconds.
+type Settings struct {
+	Expires             Limit // unused for so long it is deleted
+	MessageTTL          Limit
+	MaxLength, MaxBytes Limit // of messages that are ready
+	Overflow            Overflow
+	DeadLetter          DeadLetter
+	DeliveryLimit       Limit
+	SingleActive        bool  // one consumer at a time
+	MaxPriority         uint8 // of a classic queue; 0: its messages have none
+	ConsumerTimeout     Limit // for an acknowledgement
+	DisconnectedTimeout Limit // for a consumer whose node is away
+	Retry               Retry
+	LeaderLocator       string // where the leader is to be, "" if nobody says
+	TargetSize          int    // how many members the queue shall grow to when nodes join, 0 if nobody says
+	PlacementTag        string
+}
+
+// Limit is a number that need not be there. 0 is none, n+1 the number n.
+type Limit uint64
+
+// LimitOf returns the limit n.
+func LimitOf(n uint64) Limit { return Limit(n + 1) }
+
+// Value returns the number, and whether there is one.
+func (l Limit) Value() (n uint64, is bool) { return uint64(l) - 1, l != 0 }
+
+// Overflow is what becomes of messages beyond a queue's limits.
+type Overflow uint8
+
+// Overflow: the oldest message goes, or the new one is refused; with DLX it is dead-lettered besides.
+const (
+	DropHead Overflow = iota
+	RejectPublish
+	RejectPublishDLX
+)
+
+var overflows = map[string]Overflow{"drop-head": DropHead, "reject-publish": RejectPublish, "reject-publish-dlx": RejectPublishDLX}
+
+// DeadLetter says where the dead messages of a queue go.
+type DeadLetter struct {
+	On       bool
+	Exchange string
+	Rekeyed  bool // they get the routing key Key, else they keep theirs
+	Key      string
+	Strategy string // "at-most-once", "at-least-once"; "" if nobody says
+}
+
+// Retry says which returned messages wait before they are ready again, and how long.
+type Retry struct {
+	Type     string // "all", "failed", "returned"; "": none
+	Min, Max uint64
+}
+
+// DefaultDeliveryLimit is how often a quorum queue delivers a message anew, if nobody says otherwise.
+const DefaultDeliveryLimit = 20
+
+// longestTTL bounds times as the declaration of a queue does: ten years.
+const longestTTL = 315_360_000_000
+
+// memo remembers what holds for a queue, as of the policies of its vhost that were asked for last.
+type memo struct{ last atomic.Pointer[settled] }
+
+type settled struct {
+	by *policySet
+	e  *Effective
+}
+
+// Effective returns what holds for a queue. After the first time it costs two loads, until policies change. A queue that is not
+// there yet may be asked about, too: VHost, Name, Type and Args are what counts.
+func (v *View) Effective(q *Queue) *Effective {
+	s := v.policySetOf(q.VHost)
+	if q.memo == nil {
+		return s.settle(q)
+	}
+	if last := q.memo.last.Load(); last != nil && last.by == s {
+		return last.e
+	}
+	e := s.settle(q)
+	q.memo.last.Store(&settled{s, e})
+	return e
+}
+
+// settle merges the arguments of a queue with the policies that hold for it.
+func (s *policySet) settle(q *Queue) *Effective {
+	policy, operator := s.of(q)
+	if hasSettings(q.Args) {
+		return merge(q, policy, operator)
+	}
+	if policy == nil && operator == nil {
+		if e := bare[q.Type]; e != nil {
+			return e
+		}
+	}
+	key := sharedKey{q.Type, policy, operator}
+	if e, ok := s.shared.Load(key); ok {
+		return e.(*Effective)
+	}
+	e, _ := s.shared.LoadOrStore(key, merge(q, policy, operator))
+	return e.(*Effective)
+}
+
+// bare is what holds for a queue for which nobody says anything.
+var bare = map[QueueType]*Effective{
+	Classic: {},
+	Quorum:  {Settings: Settings{DeliveryLimit: LimitOf(DefaultDeliveryLimit)}},
+	Stream:  {},
+}
+
+// hasSettings reports whether arguments say anything that a policy could, or that is a setting.
+func hasSettings(args wire.Table) bool {
+	for name := range args.All() {
+		if strings.HasPrefix(name, "x-") && name != argQueueType {
+			return true
+		}
+	}
+	return false
+}
+
+// source gives the values of one queue's settings.
+type source struct {
+	args             wire.Table
+	policy, operator *Policy
+}
+
+// policies returns the value that the policies give a setting, nil for none.
+func (s *source) policies(key string) any {
+	v, w := s.policy.value(key), s.operator.value(key)
+	switch {
+	case w == nil:
+		return v
+	case v == nil:
+		return w
+	}
+	if merge := policyKeys[key].merge; merge != nil {
+		return merge(v, w)
+	}
+	return w
+}
+
+// value returns the value that a policy gives a setting, nil for none.
+func (p *Policy) value(key string) any {
+	if p == nil {
+		return nil
+	}
+	v, _ := p.Definition.Get(key)
+	return simple(v)
+}
+
+// simple is a value as an int64 or a string, nil if it is neither.
+func simple(v wire.Value) any {
+	if n, is := v.Int(); is {
+		return n
+	}
+	if text, is := v.Str(); is {
+		return text
+	}
+	return nil
+}
+
+// value returns the value of a setting, nil for none; resolve chooses where policies and an argument say something.
+func (s *source) value(key string, resolve func(policy, argument any) any) any {
+	v := s.policies(key)
+	arg, _ := s.args.Get("x-" + key)
+	w := simple(arg)
+	switch {
+	case w == nil:
+		return v
+	case v == nil:
+		return w
+	}
+	return resolve(v, w)
+}
+
+func policyWins(policy, _ any) any     { return policy }
+func argumentWins(_, argument any) any { return argument }
+
+// limit is the lower value of a setting, but never more than most.
+func (s *source) limit(key string, most int64) Limit {
+	if n, is := s.value(key, lower).(int64); is && n >= 0 {
+		return LimitOf(uint64(min(n, most)))
+	}
+	return 0
+}
+
+func (s *source) text(key string, resolve func(policy, argument any) any) (text string, is bool) {
+	text, is = s.value(key, resolve).(string)
+	return text, is
+}
+
+// merge says what holds for a queue with these policies. Of lengths and times the lower one does, of what is one thing or
+// another the argument, or the policy, as RabbitMQ has it for each.
+func merge(q *Queue, policy, operator *Policy) *Effective {
+	const unbounded = 1<<63 - 1
+	s := &source{q.Args, policy, operator}
+	e := &Effective{Policy: policy, Operator: operator}
+	e.Expires, e.MessageTTL = s.limit(keyExpires, longestTTL), s.limit(keyMessageTTL, longestTTL)
+	e.MaxLength, e.MaxBytes = s.limit(keyMaxLength, unbounded), s.limit(keyMaxBytes, unbounded)
+	e.ConsumerTimeout, e.DisconnectedTimeout = s.limit(keyConsumerTimeout, longestTTL), s.limit(keyDisconnected, longestTTL)
+	overflow := argumentWins
+	if q.Type == Quorum {
+		overflow = policyWins
+	}
+	text, _ := s.text(keyOverflow, overflow)
+	e.Overflow = overflows[text]
+	e.DeadLetter = s.deadLetter()
+	e.DeliveryLimit = s.deliveryLimit(q.Type)
+	e.Retry = s.retry()
+	e.LeaderLocator = s.leaderLocator()
+	e.PlacementTag, _ = s.text(keyPlacementTag, policyWins)
+	if n, is := s.policies(keyTargetSize).(int64); is {
+		e.TargetSize = int(min(n, 1<<31-1))
+	}
+	e.TargetSize = max(e.TargetSize, sizeOf(q.Args, argTargetSize, 0))
+	if v, ok := q.Args.Get("x-single-active-consumer"); ok {
+		e.SingleActive, _ = v.Bool()
+	}
+	if v, ok := q.Args.Get("x-max-priority"); ok && checkPriority(v, nil) == "" {
+		n, _ := v.Int()
+		e.MaxPriority = uint8(n)
+	}
+	return e
+}
+
+func (s *source) deadLetter() (d DeadLetter) {
+	if d.Exchange, d.On = s.text(keyDeadLetterExchange, argumentWins); d.On {
+		d.Key, d.Rekeyed = s.text(keyDeadLetterKey, argumentWins)
+		d.Strategy, _ = s.text(keyDeadLetterStrategy, argumentWins)
+	}
+	return d
+}
+
+func (s *source) deliveryLimit(t QueueType) Limit {
+	switch n, is := s.value(keyDeliveryLimit, strictest).(int64); {
+	case is && n >= 0:
+		return LimitOf(uint64(n))
+	case is || t != Quorum:
+		return 0
+	}
+	return LimitOf(DefaultDeliveryLimit)
+}
+
+func (s *source) leaderLocator() string {
+	if text, is := s.text(keyLeaderLocator, policyWins); is {
+		return text
+	}
+	old, _ := s.args.Get(argMasterLocator)
+	text, _ := old.Str()
+	return text
+}
+
+// Balanced reports whether the leader, or the home, is to be where there are fewest; if not, it is the node where the queue is
+// declared; def if nobody says. Every name but client-local means balanced, as in RabbitMQ.
+func (s *Settings) Balanced(def bool) bool {
+	if s.LeaderLocator == "" {
+		return def
+	}
+	return slices.Contains([]string{"balanced", "random", "least-leaders", minMasters}, s.LeaderLocator)
+}
+
+func (s *source) retry() (r Retry) {
+	typ, _ := s.text(keyRetryType, policyWins)
+	least, is := s.limit(keyRetryMin, longestTTL).Value()
+	if !slices.Contains([]string{"all", "failed", "returned"}, typ) || !is || least == 0 {
+		return Retry{}
+	}
+	r = Retry{typ, least, least}
+	if most, is := s.limit(keyRetryMax, longestTTL).Value(); is && most > 0 {
+		r.Max = most
+	}
+	return r
+}
+
+// Definition returns what the policies say together, nil if none holds.
+func (e *Effective) Definition() map[string]any { return MergedDefinition(e.Policy, e.Operator) }
+
+// MergedDefinition returns what a policy and an operator policy say together; either may be nil. nil: both are.
+func MergedDefinition(policy, operator *Policy) map[string]any {
+	if policy == nil && operator == nil {
+		return nil
+	}
+	s := &source{policy: policy, operator: operator}
+	all := map[string]any{}
+	for _, p := range []*Policy{policy, operator} {
+		if p != nil {
+			maps.Copy(all, p.Definition.Map())
+		}
+	}
+	for key := range all {
+		if v := s.policies(key); v != nil {
+			all[key] = v
+		}
+	}
+	return all
+}
