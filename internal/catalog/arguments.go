@@ -64,20 +64,25 @@ var arguments = []argument{
 	{"x-member-placement-tag", "q", checkTag, nil},
 }
 
-// thereSince3 are the arguments that the broker does what they ask for by the third rules, and did not by the second.
-var thereSince3 = map[string]func(v wire.Value) bool{
-	"x-max-in-memory-length": always, // of no effect, as in RabbitMQ
-	"x-max-in-memory-bytes":  always,
+// since3 are the arguments of which the third rules say something else than the second: what they say, and, where there says
+// so, that the broker does what they ask for since then.
+var since3 = map[string]argument{
+	"x-dead-letter-strategy": {types: "cq", check: oneOf("at-most-once", "at-least-once")},
+	"x-delivery-limit":       {types: "cq", check: checkDeliveryLimit},
+	"x-delayed-retry-type":   {types: "q", check: oneOf("all", "failed", "returned", "disabled")},
+	"x-delayed-retry-min":    {types: "q", check: checkPositive},
+	"x-delayed-retry-max":    {types: "q", check: checkPositive},
+	"x-max-in-memory-length": {types: "q", check: checkCount, there: always}, // of no effect, as in RabbitMQ
+	"x-max-in-memory-bytes":  {types: "q", check: checkCount, there: always},
 }
 
-// isThere reports whether the broker does what an argument asks for, by these rules.
-func (a *argument) isThere(v wire.Value, rules int) bool {
-	if rules >= 3 {
-		if there := thereSince3[a.name]; there != nil && there(v) {
-			return true
-		}
+// by returns what the rules of a version say of the argument.
+func (a *argument) by(rules int) *argument {
+	if newer, is := since3[a.name]; is && rules >= 3 {
+		newer.name = a.name
+		return &newer
 	}
-	return a.there != nil && a.there(v)
+	return a
 }
 
 // minMasters is a leader locator that the first rules did not know.
@@ -154,6 +159,7 @@ func checkArguments(d *QueueDecl, rules int) (QueueType, *amqperr.Error) {
 		return "", amqperr.InvalidProperty(d.VHost, d.Name, "server-named", string(t))
 	}
 	for _, a := range arguments {
+		a := a.by(rules)
 		if v, ok := d.Args.Get(a.name); ok && a.check != nil && a.takenBy(t) {
 			if problem := a.check(v, d.Args); problem != "" {
 				return "", amqperr.InvalidArg(amqperr.Queue, d.VHost, d.Name, a.name, problem)
@@ -169,7 +175,7 @@ func checkArguments(d *QueueDecl, rules int) (QueueType, *amqperr.Error) {
 		}
 	}
 	for name := range d.Args.All() {
-		if a := findArgument(name); a != nil && !a.takenBy(t) {
+		if a := findArgument(name); a != nil && !a.by(rules).takenBy(t) {
 			return "", amqperr.ArgNotForType(d.VHost, d.Name, name, string(t))
 		}
 	}
@@ -180,7 +186,7 @@ func checkArguments(d *QueueDecl, rules int) (QueueType, *amqperr.Error) {
 		return "", amqperr.UnsupportedQueueType(d.VHost, d.Name, string(t))
 	}
 	for name, v := range d.Args.All() {
-		if a := findArgument(name); a != nil && !a.isThere(v, rules) {
+		if a := findArgument(name); a != nil && !a.by(rules).isThere(v) {
 			return "", amqperr.UnsupportedArg(amqperr.Queue, d.VHost, d.Name, name)
 		}
 	}
@@ -216,6 +222,9 @@ func checkProperties(d *QueueDecl, t QueueType) *amqperr.Error {
 	}
 	return amqperr.InvalidProperty(d.VHost, d.Name, property, string(t))
 }
+
+// isThere reports whether the broker does what the argument asks for.
+func (a *argument) isThere(v wire.Value) bool { return a.there != nil && a.there(v) }
 
 func findArgument(name string) *argument {
 	i := slices.IndexFunc(arguments, func(a argument) bool { return a.name == name })
@@ -258,6 +267,15 @@ func checkTTL(v wire.Value, args wire.Table) string {
 	problem := checkCount(v, args)
 	if n, _ := v.Int(); problem == "" && n > maxPeriod {
 		return fmt.Sprintf("must not be more than ten years in milliseconds: %d", n)
+	}
+	return problem
+}
+
+// checkDeliveryLimit takes -1 for no limit.
+func checkDeliveryLimit(v wire.Value, _ wire.Table) string {
+	n, problem := checkInt(v)
+	if problem == "" && n < -1 {
+		return fmt.Sprintf("must not be less than -1: %d", n)
 	}
 	return problem
 }

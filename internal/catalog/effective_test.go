@@ -68,10 +68,10 @@ func TestEffectiveSettings(t *testing.T) {
 			classic: Settings{DeadLetter: DeadLetter{On: true, Rekeyed: true, Key: "d"}}, same: true},
 		{policy: m{"dead-letter-routing-key": "d"}, same: true},
 		{args: m{"x-dead-letter-strategy": "at-most-once", "x-dead-letter-exchange": "a"}, policy: m{"dead-letter-strategy": "at-least-once"},
-			classic: Settings{DeadLetter: DeadLetter{On: true, Exchange: "a", Strategy: "at-most-once"}},
-			quorum:  Settings{DeadLetter: DeadLetter{On: true, Exchange: "a", Strategy: "at-most-once"}}},
-		{policy: m{"dead-letter-strategy": "at-least-once", "dead-letter-exchange": "a"}, // not for a classic queue
-			quorum: Settings{DeadLetter: DeadLetter{On: true, Exchange: "a", Strategy: "at-least-once"}}},
+			classic: Settings{DeadLetter: DeadLetter{On: true, Exchange: "a", Strategy: "at-most-once"}}, same: true},
+		{policy: m{"dead-letter-strategy": "at-least-once", "dead-letter-exchange": "a"},
+			classic: Settings{DeadLetter: DeadLetter{On: true, Exchange: "a", Strategy: "at-least-once"}}, same: true},
+		{policy: m{"max-in-memory-length": 1, "max-length": 5}, quorum: Settings{MaxLength: limit(5)}}, // not for a classic queue
 		{args: m{"x-single-active-consumer": true, "x-max-priority": 9}, classic: Settings{SingleActive: true, MaxPriority: 9}, same: true},
 		{args: m{"x-consumer-timeout": 7, "x-consumer-disconnected-timeout": 8}, policy: m{"consumer-timeout": 6, "consumer-disconnected-timeout": 9},
 			classic: Settings{ConsumerTimeout: limit(6), DisconnectedTimeout: limit(8)}, same: true},
@@ -117,7 +117,8 @@ func TestEffectiveSettings(t *testing.T) {
 func TestEffectiveDeliveryLimit(t *testing.T) {
 	none := math.MinInt
 	for _, c := range []struct{ arg, policy, operator, want int }{
-		{none, none, none, DefaultDeliveryLimit}, {3, none, none, 3}, {none, 3, none, 3}, {none, none, 3, 3}, {0, none, none, 0},
+		{none, none, none, DefaultDeliveryLimit}, // of a quorum queue; a classic one has none
+		{3, none, none, 3}, {none, 3, none, 3}, {none, none, 3, 3}, {0, none, none, 0},
 		{-1, none, none, none}, {none, -7, none, none}, {-1, -2, none, none}, {none, -1, -5, none},
 		{-1, 3, none, 3}, {3, -1, none, 3}, {none, 3, -1, 3}, {none, -1, 3, 3}, {5, 4, none, 4}, {4, 5, none, 4}, {9, 8, 7, 7}, {-1, -1, 7, 7},
 	} {
@@ -128,16 +129,18 @@ func TestEffectiveDeliveryLimit(t *testing.T) {
 		if c.operator != none {
 			level2 = append(level2, policyOf(t, true, map[string]any{"delivery-limit": c.operator}))
 		}
-		q := &Queue{VHost: "/", Name: "q", Type: Quorum}
-		if c.arg != none {
-			q.Args = wire.NewTable(map[string]any{"x-delivery-limit": c.arg})
-		}
-		want := Limit(0)
-		if c.want != none {
-			want = LimitOf(uint64(c.want))
-		}
-		if got := viewWith(t, level2...).Effective(q).DeliveryLimit; got != want {
-			t.Errorf("%+v: %d", c, got)
+		for _, typ := range []QueueType{Quorum, Classic} {
+			q := &Queue{VHost: "/", Name: "q", Type: typ}
+			if c.arg != none {
+				q.Args = wire.NewTable(map[string]any{"x-delivery-limit": c.arg})
+			}
+			want := Limit(0)
+			if said := c.arg != none || c.policy != none || c.operator != none; c.want != none && (said || typ == Quorum) {
+				want = LimitOf(uint64(c.want))
+			}
+			if got := viewWith(t, level2...).Effective(q).DeliveryLimit; got != want {
+				t.Errorf("%s, %+v: %d", typ, c, got)
+			}
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (v *View) DeclaredQueue(d *QueueDecl) (*Queue, *amqperr.Error) {
 		return nil, err
 	}
 	for _, a := range arguments {
-		if !a.takenBy(q.Type) {
+		if !a.by(declareRules).takenBy(q.Type) {
 			continue
 		}
 		if err := e.sameArg(a.name, d.Args, q.Args); err != nil {

@@ -43,13 +43,13 @@ func (m *model) drawPolicy(t *rapid.T, vhost string) (cmd []byte, code uint16) {
 		return cmd, 0
 	}
 	given := map[string]any{"max-length": int64(rapid.IntRange(0, 3).Draw(t, "max-length"))}
-	switch pick("further", "", "", "alternate", "alternate", "limit") {
+	switch pick("further", "", "", "alternate", "alternate", "size") {
 	case "alternate":
 		if !operator {
 			given["alternate-exchange"] = pick("alternate", "x1", "x2", "x3", "x4", "amq.topic", "")
 		}
-	case "limit":
-		given["delivery-limit"] = int64(rapid.IntRange(-1, 3).Draw(t, "delivery-limit"))
+	case "size":
+		given["target-group-size"] = int64(3)
 	}
 	p, err := MakePolicy(Policy{
 		VHost: vhost, Name: name, Operator: operator, Priority: int64(rapid.IntRange(-1, 1).Draw(t, "priority")),
@@ -81,10 +81,12 @@ func (m *model) holding(vhost, name string, operator bool, may func(*Policy) boo
 
 func (m *model) holdingQueue(q *Queue, operator bool) *Policy {
 	return m.holding(q.VHost, q.Name, operator, func(p *Policy) bool {
-		_, limits := p.Definition.Get("delivery-limit")
+		_, grows := p.Definition.Get("target-group-size")
 		switch p.ApplyTo {
 		case "all", "queues":
-			return q.Type == Quorum || !limits
+			return q.Type == Quorum || !grows
+		case "classic_queues":
+			return q.Type == Classic && !grows
 		}
 		return p.ApplyTo == string(q.Type)+"_queues"
 	})

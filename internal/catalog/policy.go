@@ -31,7 +31,7 @@ func (p *Policy) prepared() *Policy {
 	p.matcher, _ = regexp.Compile(p.Pattern)
 	for _, t := range []QueueType{Classic, Quorum, Stream} {
 		for key := range p.Definition.All() {
-			if !p.mayGive(t, key) {
+			if strings.Contains(policyKeys[key].not, t.letter()) {
 				p.not += t.letter()
 				break
 			}
@@ -78,15 +78,6 @@ func (p *Policy) holdsFor(t QueueType, name string) bool {
 		return false
 	}
 	return !strings.Contains(p.not, t.letter()) && p.matcher != nil && p.matcher.MatchString(name)
-}
-
-// mayGive reports whether a queue of type t can have a setting of the policy. Two that RabbitMQ has for quorum queues only
-// classic queues have here, too; a policy has to say that it is for classic queues, where RabbitMQ's would be for none.
-func (p *Policy) mayGive(t QueueType, key string) bool {
-	if t == Classic && p.ApplyTo == ApplyToClassicQueues && (key == keyDeliveryLimit || key == keyDeadLetterStrategy) {
-		return true
-	}
-	return !strings.Contains(policyKeys[key].not, t.letter())
 }
 
 // holdsForExchange reports whether the policy is for exchanges with this name.
@@ -206,6 +197,12 @@ func (v *View) policySetOf(vhost string) *policySet {
 		return vh.policies
 	}
 	return nil
+}
+
+// HasPolicy reports whether the very policy is set.
+func (v *View) HasPolicy(p *Policy) bool {
+	old := v.policySetOf(p.VHost).get(p.Name, p.Operator)
+	return old != nil && old.same(p)
 }
 
 // Policies lists the policies of a vhost as they are tried: the highest priority first.

@@ -45,7 +45,9 @@ type policyKey struct {
 	wrong string           // what is told, behind the value, of one that may not
 	// merge says what holds where a policy and an operator policy give it; nil: operator policies do not give it.
 	merge func(policy, operator any) any
-	not   string // the queue types that cannot have it: c(lassic), q(uorum), s(tream)
+	// not are the queue types that cannot have it: c(lassic), q(uorum), s(tream). They are RabbitMQ's, but that a classic queue has
+	// a delivery limit and a strategy for dead letters, too.
+	not string
 }
 
 var policyKeys = map[string]policyKey{
@@ -54,13 +56,13 @@ var policyKeys = map[string]policyKey{
 	keyConsumerTimeout:    {from(0), "is not a valid consumer timeout", nil, ""},
 	keyDeadLetterExchange: {isText, "is not a valid dead letter exchange name", nil, "s"},
 	keyDeadLetterKey:      {isText, "is not a valid dead letter routing key", nil, "s"},
-	keyDeadLetterStrategy: {among("at-most-once", "at-least-once"), "is not a valid dead letter strategy", nil, "cs"},
+	keyDeadLetterStrategy: {among("at-most-once", "at-least-once"), "is not a valid dead letter strategy", nil, "s"},
 	keyMessageTTL:         {from(0), "is not a valid message TTL", lower, "s"},
 	keyExpires:            {from(1), "is not a valid queue expiry", lower, "s"},
 	keyMaxLength:          {from(0), "is not a valid maximum length", lower, "s"},
 	keyMaxBytes:           {from(0), "is not a valid maximum length in bytes", lower, ""},
 	keyOverflow:           {among("drop-head", "reject-publish", "reject-publish-dlx"), "is not a valid overflow value", operators, "s"},
-	keyDeliveryLimit:      {isWhole, "is not a valid delivery limit", strictest, "cs"},
+	keyDeliveryLimit:      {isWhole, "is not a valid delivery limit", strictest, "s"},
 	keyRetryType:          {among("all", "failed", "returned", "disabled"), "is not a valid delayed retry type. Must be one of: all, failed, returned, disabled", operators, ""},
 	keyRetryMin:           {from(1), "is not a valid delayed retry minimum delay. Must be a positive integer", higher, ""},
 	keyRetryMax:           {from(1), "is not a valid delayed retry maximum delay. Must be a positive integer", lower, ""},
