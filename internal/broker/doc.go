@@ -15,6 +15,7 @@
 //	api.go         what a session uses: Conn, requests, replies, callbacks
 //	admin.go       what the management side uses: users, vhosts, connections
 //	admin_queue.go what the management side does with queues and messages
+//	policy.go      policies: setting them, and what becomes of queues when they change
 //	listing.go     rows of the listings
 //	gather.go      how the rows are gathered
 //	explain.go     why a queue delivers nothing

@@ -197,6 +197,8 @@ func (b *Broker) queueInfo(v *catalog.View, q *catalog.Queue, h *queuehost.Handl
 		Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
 		Arguments: table(q.Args), State: "running",
 	}
+	e := v.Effective(q)
+	info.Policy, info.OperatorPolicy, info.EffectiveDefinition = policyName(e.Policy), policyName(e.Operator), e.Definition()
 	if q.Owner != 0 {
 		info.Owner = b.connectionName(q.Owner)
 	}
@@ -236,9 +238,10 @@ func (b *Broker) ListExchanges(vhost string) ([]ExchangeInfo, error) {
 	}
 	list := []ExchangeInfo{}
 	for x := range v.Exchanges(vhost).All() {
+		policy, _ := v.ExchangePolicies(x)
 		list = append(list, ExchangeInfo{
 			Name: x.Name, VHost: x.VHost, Type: string(x.Type), Durable: x.Durable,
-			AutoDelete: x.AutoDelete, Internal: x.Internal, Arguments: table(x.Args),
+			AutoDelete: x.AutoDelete, Internal: x.Internal, Arguments: table(x.Args), Policy: policyName(policy),
 		})
 	}
 	return list, nil

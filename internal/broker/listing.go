@@ -21,8 +21,11 @@ type QueueInfo struct {
 	AutoDelete             bool           `json:"auto_delete"`
 	Exclusive              bool           `json:"exclusive"`
 	Arguments              map[string]any `json:"arguments"`
-	Node                   string         `json:"node"`   // who serves it; empty: nobody is known to
-	Leader                 string         `json:"leader"` // the same
+	Policy                 string         `json:"policy"`                      // that holds, "": none does
+	OperatorPolicy         string         `json:"operator_policy"`             // the same
+	EffectiveDefinition    map[string]any `json:"effective_policy_definition"` // what the two say together
+	Node                   string         `json:"node"`                        // who serves it; empty: nobody is known to
+	Leader                 string         `json:"leader"`                      // the same
 	Members                []string       `json:"members"`
 	Online                 []string       `json:"online"` // members on nodes that are up
 	State                  string         `json:"state"`  // running, quarantined, minority (too few members are online), down (its node is, or nobody leads it)
@@ -59,6 +62,7 @@ type ExchangeInfo struct {
 	AutoDelete bool           `json:"auto_delete"`
 	Internal   bool           `json:"internal"`
 	Arguments  map[string]any `json:"arguments"`
+	Policy     string         `json:"policy"` // that holds, "": none does
 }
 
 // BindingInfo is a row of the list of bindings.

@@ -144,6 +144,8 @@ func (b *Broker) Sync() {
 		}
 		if b.queues.Get(seglog.GroupID(q.ID)) == nil {
 			b.make(q)
+		} else {
+			b.settingsChanged(q)
 		}
 	}
 	for _, handles := range []iter.Seq[*queuehost.Handle]{b.queues.All(), b.queues.Far()} {

@@ -34,8 +34,8 @@ func (t *txn) clearPolicy(vhost, name string, operator bool) *amqperr.Error {
 // withPolicies returns a vhost whose policies a command is about. Below level 2 there are none: whoever proposes one has seen
 // that level, and no snapshot may have what older versions cannot read.
 func (t *txn) withPolicies(name string) (*VHost, *amqperr.Error) {
-	if t.Level() < policyLevel {
-		return nil, levelTooLow("Policies", policyLevel)
+	if t.Level() < PolicyLevel {
+		return nil, adminError(amqperr.PreconditionFailed, "%s", NoPolicies)
 	}
 	vh := t.VHost(name)
 	if vh == nil {

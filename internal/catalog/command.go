@@ -198,7 +198,7 @@ func SetMembers(q QueueID, members []Member) []byte {
 func DeclareQueue(d QueueDecl) []byte {
 	e := begin(cmdDeclarePlacedQueue, len(d.VHost)+len(d.Name)+len(d.Args)+len(d.User)+16+16*len(d.Members))
 	rules := byte(declareRules)
-	if d.Level < policyLevel {
+	if d.Level < PolicyLevel {
 		rules = 2
 	}
 	e.byte(rules)

@@ -288,17 +288,11 @@ func (s *source) retry() (r Retry) {
 	return r
 }
 
-// Definition returns what the policies say together, nil if none holds.
-func (e *Effective) Definition() map[string]any { return MergedDefinition(e.Policy, e.Operator) }
-
-// MergedDefinition returns what a policy and an operator policy say together; either may be nil. nil: both are.
-func MergedDefinition(policy, operator *Policy) map[string]any {
-	if policy == nil && operator == nil {
-		return nil
-	}
-	s := &source{policy: policy, operator: operator}
+// Definition returns what the policies say together, empty if none holds.
+func (e *Effective) Definition() map[string]any {
+	s := &source{policy: e.Policy, operator: e.Operator}
 	all := map[string]any{}
-	for _, p := range []*Policy{policy, operator} {
+	for _, p := range []*Policy{e.Policy, e.Operator} {
 		if p != nil {
 			maps.Copy(all, p.Definition.Map())
 		}

@@ -37,11 +37,6 @@ func levelUnknown(n *Node, level uint16) *amqperr.Error {
 	return adminError(amqperr.PreconditionFailed, "Node '%s' does not know level %d of the formats, it knows %v", n.Name, level, n.Levels())
 }
 
-// levelTooLow: a node of the cluster runs a version that does not know what was asked for.
-func levelTooLow(what string, level uint16) *amqperr.Error {
-	return adminError(amqperr.PreconditionFailed, "%s belong to level %d of the formats: every node of the cluster has to run a version that knows it first", what, level)
-}
-
 func noPolicy() *amqperr.Error { return adminError(amqperr.NotFound, "Parameter does not exist") }
 
 func noNodeID() *amqperr.Error {

@@ -13,8 +13,11 @@ const (
 	mostLevel  = 2
 )
 
-// policyLevel is the level that policies, and the third rules of a declare, belong to.
-const policyLevel = 2
+// PolicyLevel is the level that policies, and the third rules of a declare, belong to.
+const PolicyLevel = 2
+
+// NoPolicies says why there are no policies below their level.
+const NoPolicies = "policies belong to level 2 of the formats: every node of the cluster has to run a version that knows it first"
 
 // Levels is what a build knows: the formats of every level from Least to Most.
 type Levels struct{ Least, Most uint16 }

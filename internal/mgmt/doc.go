@@ -15,6 +15,7 @@
 //	route.go     a path taken apart, and the handler for it
 //	listing.go   the lists of what there is
 //	users.go     users, permissions and virtual hosts
+//	policies.go  policies
 //	queues.go    queues and messages
 //	overview.go  the node as a whole
 //	public.go    /healthz and /metrics

@@ -3,6 +3,7 @@ package mgmt
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"holdfast/internal/broker"
@@ -14,6 +15,7 @@ type fakeBroker struct {
 	passwords   map[string]string
 	vhosts      []broker.VHost
 	permissions map[[2]string]broker.Permission // vhost, user
+	policies    map[bool][]broker.Policy        // by whether they are operators'
 	queues      map[[2]string]*broker.QueueInfo
 	messages    map[[2]string][]broker.AdminMessage
 	connections []broker.ConnectionInfo
@@ -33,6 +35,7 @@ func newFakeBroker() *fakeBroker {
 		permissions: map[[2]string]broker.Permission{
 			{"/", "guest"}: {User: "guest", VHost: "/", Configure: ".*", Write: ".*", Read: ".*"},
 		},
+		policies: map[bool][]broker.Policy{},
 		queues:   map[[2]string]*broker.QueueInfo{},
 		messages: map[[2]string][]broker.AdminMessage{},
 		connections: []broker.ConnectionInfo{
@@ -179,6 +182,40 @@ func (b *fakeBroker) SetPermissions(vhost, user, configure, write, read string) 
 func (b *fakeBroker) ClearPermissions(vhost, user string) error {
 	delete(b.permissions, [2]string{vhost, user})
 	return nil
+}
+
+func (b *fakeBroker) ListPolicies(vhost string, operator bool) ([]broker.Policy, error) {
+	list := []broker.Policy{}
+	for _, p := range b.policies[operator] {
+		if p.VHost == vhost {
+			list = append(list, p)
+		}
+	}
+	return list, b.vhost(vhost)
+}
+
+func (b *fakeBroker) SetPolicy(a broker.AdminPolicy) error {
+	definition, is := a.Definition.(map[string]any)
+	if !is {
+		return fail(broker.Invalid, "Validation failed\n\nit is no dictionary\n")
+	}
+	if err := b.vhost(a.VHost); err != nil {
+		return err
+	}
+	b.policies[a.Operator] = append(b.policies[a.Operator], broker.Policy{
+		VHost: a.VHost, Name: a.Name, Pattern: a.Pattern, ApplyTo: a.ApplyTo, Definition: definition, Priority: a.Priority,
+	})
+	return nil
+}
+
+func (b *fakeBroker) ClearPolicy(vhost, name string, operator bool) error {
+	for i, p := range b.policies[operator] {
+		if p.VHost == vhost && p.Name == name {
+			b.policies[operator] = slices.Delete(b.policies[operator], i, i+1)
+			return nil
+		}
+	}
+	return fail(broker.NotFound, "Parameter does not exist")
 }
 
 func (b *fakeBroker) AddVHost(name, description string, tags []string) error {

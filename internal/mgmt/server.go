@@ -38,6 +38,9 @@ type Broker interface {
 	AuthenticateUser(name, password string) error
 	SetPermissions(vhost, user, configure, write, read string) error
 	ClearPermissions(vhost, user string) error
+	ListPolicies(vhost string, operator bool) ([]broker.Policy, error)
+	SetPolicy(broker.AdminPolicy) error
+	ClearPolicy(vhost, name string, operator bool) error
 	AddVHost(name, description string, tags []string) error
 	DeleteVHost(name string) error
 

@@ -120,6 +120,37 @@ func TestOddNames(t *testing.T) {
 	}
 }
 
+// R330: policies are set, listed and cleared, those of operators apart.
+func TestPolicies(t *testing.T) {
+	b, o, _ := start(t, nil)
+	const header = "vhost\tname\tpattern\tapply-to\tdefinition\tpriority\n"
+	must(t, o, "set_policy", "a/b", "^q", `{"max-length":5,"overflow":"reject-publish"}`, "--priority", "7", "--apply-to", "queues")
+	must(t, o, "set_operator_policy", "a/b", ".*", `{"expires":1}`)
+	if out := must(t, o, "-q", "list_policies"); out != header+"/\ta/b\t^q\tqueues\t{\"max-length\":5,\"overflow\":\"reject-publish\"}\t7\n" {
+		t.Errorf("policies: %q", out)
+	}
+	if out := must(t, o, "-q", "list_operator_policies"); out != header+"/\ta/b\t.*\tall\t{\"expires\":1}\t0\n" {
+		t.Errorf("operator policies: %q", out)
+	}
+	if n := b.policies[false][0].Definition["max-length"]; n != json.Number("5") {
+		t.Errorf("a number arrives as %T", n)
+	}
+	if out, code := run(o, "-q", "set_policy", "p", ".*", "[1]"); code != ctl.ExitUnavailable || out != "Error:\nValidation failed\n\nit is no dictionary\n" {
+		t.Errorf("code %d, %q", code, out)
+	}
+	if out, code := run(o, "-q", "set_policy", "-p", "none", "p", ".*", "{}"); code != ctl.ExitData || !strings.Contains(out, "Virtual host 'none' does not exist") {
+		t.Errorf("code %d, %q", code, out)
+	}
+	must(t, o, "clear_policy", "a/b")
+	if out, code := run(o, "-q", "clear_policy", "a/b"); code != ctl.ExitUnavailable || out != "Error:\nParameter does not exist" {
+		t.Errorf("code %d, %q", code, out)
+	}
+	must(t, o, "clear_operator_policy", "a/b")
+	if out := must(t, o, "-q", "list_operator_policies"); out != "" {
+		t.Errorf("after clearing: %q", out)
+	}
+}
+
 func TestUsers(t *testing.T) {
 	b, o, _ := start(t, nil)
 	must(t, o, "add_user", "u", "pw")

@@ -1,9 +1,11 @@
 package node
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
+	"holdfast/internal/broker"
 	"holdfast/internal/catalog"
 	"holdfast/test/rig"
 )
@@ -31,6 +33,7 @@ func wantRefused(t *testing.T, what string, err error) {
 func TestTheLevelRisesWithTheLastNode(t *testing.T) {
 	tr := newTrio(t)
 	old, both := catalog.Levels{Least: 1, Most: 1}, catalog.Levels{Least: 1, Most: 2}
+	tr.levels = old
 	tr.start(t, 0, 1, 2)
 	for i := range 2 {
 		tr.stop(t, i)
@@ -41,6 +44,10 @@ func TestTheLevelRisesWithTheLastNode(t *testing.T) {
 	v := tr.nodes[1].catalog.View()
 	if v.Level() != 1 || v.NextLevel() != 0 {
 		t.Fatalf("with one old node the level is %d, the next one %d", v.Level(), v.NextLevel())
+	}
+	policy := broker.AdminPolicy{VHost: "/", Name: "p", Pattern: ".*", Definition: map[string]any{"max-length": json.Number("5")}}
+	if err := tr.nodes[1].broker.SetPolicy(policy); err == nil || !strings.Contains(err.Error(), "every node of the cluster has to run a version that knows it first") {
+		t.Errorf("a policy at level 1: %v", err)
 	}
 	tr.stop(t, 0) // there is a way back
 	tr.start(t, 0)
@@ -72,8 +79,17 @@ func TestTheLevelRisesWithTheLastNode(t *testing.T) {
 		t.Errorf("the status: %+v", c)
 	}
 	must(open(t, tr.nodes[0]).QueueDeclare("q", true, false, false, false, nil))(t)
+	if err := tr.nodes[1].broker.SetPolicy(policy); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range tr.nodes {
+		eventually(t, "the policy holds on every node", func() bool {
+			q := n.catalog.View().Queue("/", "q")
+			return q != nil && n.catalog.View().Effective(q).MaxLength == catalog.LimitOf(5)
+		})
+	}
 
-	joins := &trio{secret: tr.secret, addrs: tr.addrs}
+	joins := &trio{secret: tr.secret, addrs: tr.addrs, levels: old}
 	joins.places[0], joins.addrs[0] = newPlace(t), must(rig.FreeAddr())(t)
 	o := joins.options(0)
 	o.Settings.NodeName, o.Settings.Cluster.Join = "n4", tr.addrs[:1]
@@ -101,6 +117,35 @@ func TestTheLevelRisesWithTheLastNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(open(t, tr.nodes[2]).QueueDeclarePassive("q", true, false, false, false, nil))(t)
+	if info := must(tr.nodes[2].broker.QueueInfo("/", "q"))(t); info.Policy != "p" {
+		t.Errorf("after a restart the queue has the policy %q", info.Policy)
+	}
+}
+
+// R330: a folder of a build that knew the first level only goes up at the first start of one that knows policies, and what is set
+// then is there after the next.
+func TestAFolderOfTheFirstLevelGetsPolicies(t *testing.T) {
+	p := newPlace(t)
+	o := options(p.settings(), p.disk)
+	o.Levels = catalog.Levels{Least: 1, Most: 1}
+	n := must(Start(o))(t)
+	must(open(t, n).QueueDeclare("q", true, false, false, false, nil))(t)
+	policy := broker.AdminPolicy{VHost: "/", Name: "p", Pattern: ".*", Definition: map[string]any{"max-length": json.Number("5")}}
+	if err := n.broker.SetPolicy(policy); err == nil {
+		t.Error("a policy was set at level 1")
+	}
+	stop(t, n)
+	o.Levels = catalog.KnownLevels()
+	n = must(Start(o))(t)
+	if err := n.broker.SetPolicy(policy); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, n)
+	n = must(Start(o))(t)
+	defer stop(t, n)
+	if info := must(n.broker.QueueInfo("/", "q"))(t); info.Policy != "p" || info.EffectiveDefinition["max-length"] != int64(5) {
+		t.Errorf("policy %q, %v", info.Policy, info.EffectiveDefinition)
+	}
 }
 
 // A node that is alone is a cluster of its own: it goes to the latest level that it knows, and there is no way back.

@@ -24,6 +24,7 @@ type trio struct {
 	addrs  [3]string
 	nodes  [3]*Node
 	secret string
+	levels catalog.Levels // what the nodes know; zero: what this build does
 }
 
 func newTrio(t *testing.T) *trio {
@@ -52,7 +53,7 @@ func (tr *trio) options(i int) Options {
 	if os.Getenv("MESH_LOG") != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("at", s.NodeName)
 	}
-	return Options{Settings: s, FS: tr.places[i].disk, Clock: clock.System(), Logger: log, Version: "test", Context: context.Background()}
+	return Options{Settings: s, FS: tr.places[i].disk, Clock: clock.System(), Logger: log, Version: "test", Context: context.Background(), Levels: tr.levels}
 }
 
 // start starts some of the nodes, at the same time.

@@ -328,6 +328,7 @@ func (n *Node) replay() error {
 	if err := n.groups.Replay(n.queues.Host); err != nil {
 		return fmt.Errorf("log in %s: %w", path.Join(n.settings.DataDir, logDir), err)
 	}
+	n.catalog.Policies = n.broker.PoliciesChanged // of what is in the log, queues learn when they begin
 	return n.Err()
 }
 

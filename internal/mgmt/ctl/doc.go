@@ -10,6 +10,7 @@
 //	client.go  one request to the node, and what its errors mean
 //	exit.go    exit codes
 //	list.go    the list_... commands: a table of listings and their columns
+//	policies.go  policies
 //	users.go   users, permissions and virtual hosts
 //	terminal.go    a password that is typed is not shown (terminal_linux.go, terminal_darwin.go: the names of two calls)
 //	queues.go  queues and messages: declare, purge, delete, publish, get, explain, discard

@@ -24,8 +24,7 @@ type listing struct {
 	known []string
 }
 
-// Columns that are known to rabbitmqctl and that the rows do not have stay empty: a script that asks for policy gets
-// what it would get where there is no policy.
+// Columns that are known to rabbitmqctl and that the rows do not have stay empty: a script that asks for them goes on.
 var listings = []listing{
 	{
 		name: "list_queues", short: "Lists queues and their properties",
@@ -114,6 +113,18 @@ var listings = []listing{
 		banner:   "Listing permissions for vhost \"$\" ...",
 		segments: func(r *run, _ []string) []string { return []string{"vhosts", r.vhost, "permissions"} },
 		standard: words("user configure write read"),
+	},
+	{
+		name: "list_policies", short: "Lists the policies of a virtual host", banner: "Listing policies for vhost \"$\" ...", fixed: true,
+		segments: func(r *run, _ []string) []string { return []string{"policies", r.vhost} },
+		standard: words("vhost name pattern apply-to definition priority"),
+		derive:   definition,
+	},
+	{
+		name: "list_operator_policies", short: "Lists the operator policies of a virtual host", banner: "Listing operator policy overrides for vhost \"$\" ...", fixed: true,
+		segments: func(r *run, _ []string) []string { return []string{"operator-policies", r.vhost} },
+		standard: words("vhost name pattern apply-to definition priority"),
+		derive:   definition,
 	},
 	{
 		name: "list_user_permissions", short: "Lists permissions of a user across all virtual hosts", fixed: true,
