@@ -108,6 +108,7 @@ func (s *policySet) settle(q *Queue) *Effective {
 		if e := bare[q.Type]; e != nil {
 			return e
 		}
+		return merge(q, nil, nil) // there is no such type
 	}
 	key := sharedKey{q.Type, policy, operator}
 	if e, ok := s.shared.Load(key); ok {
