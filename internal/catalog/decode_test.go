@@ -178,11 +178,16 @@ func apply(m *Machine, cmd []byte) (res *Result, err error) {
 }
 
 func TestDamagedSnapshots(t *testing.T) {
-	m := New()
-	for _, cmd := range sampleCommands()[:34] {
-		m.Apply(1, 1, cmd)
+	for _, cmds := range [][][]byte{sampleCommands()[:34], policyCommands()[:11]} {
+		m := New()
+		for _, cmd := range cmds {
+			m.Apply(1, 1, cmd)
+		}
+		testDamagedSnapshots(t, m.AppendSnapshot(nil))
 	}
-	whole := m.AppendSnapshot(nil)
+}
+
+func testDamagedSnapshots(t *testing.T, whole []byte) {
 	for n := range whole {
 		r := New()
 		if err := r.Restore(whole[:n]); err == nil {

@@ -101,21 +101,32 @@ func (v *View) Effective(q *Queue) *Effective {
 // settle merges the arguments of a queue with the policies that hold for it.
 func (s *policySet) settle(q *Queue) *Effective {
 	policy, operator := s.of(q)
-	if hasSettings(q.Args) {
+	switch none := policy == nil && operator == nil; {
+	case hasSettings(q.Args), none && bare[q.Type] == nil:
 		return merge(q, policy, operator)
+	case none:
+		return bare[q.Type]
 	}
-	if policy == nil && operator == nil {
-		if e := bare[q.Type]; e != nil {
+	return s.share(q, sharedKey{q.Type, policy, operator})
+}
+
+// share returns what all queues have that are alike as far as settings go.
+func (s *policySet) share(q *Queue, key sharedKey) *Effective {
+	for {
+		old := s.shared.Load()
+		with := map[sharedKey]*Effective{}
+		if old != nil {
+			if e := (*old)[key]; e != nil {
+				return e
+			}
+			maps.Copy(with, *old)
+		}
+		e := merge(q, key.policy, key.operator)
+		with[key] = e
+		if s.shared.CompareAndSwap(old, &with) {
 			return e
 		}
-		return merge(q, nil, nil) // there is no such type
 	}
-	key := sharedKey{q.Type, policy, operator}
-	if e, ok := s.shared.Load(key); ok {
-		return e.(*Effective)
-	}
-	e, _ := s.shared.LoadOrStore(key, merge(q, policy, operator))
-	return e.(*Effective)
 }
 
 // bare is what holds for a queue for which nobody says anything.

@@ -113,6 +113,20 @@ func TestEffectiveSettings(t *testing.T) {
 	}
 }
 
+// What is asked about before it is declared may be of no type at all.
+func TestEffectiveSettingsOfNoType(t *testing.T) {
+	for _, level2 := range [][][]byte{nil, {policyOf(t, false, map[string]any{"max-length": 5})}} {
+		for _, typ := range []QueueType{"", "other"} {
+			for _, args := range []map[string]any{nil, {"x-expires": 5}} {
+				e := viewWith(t, level2...).Effective(&Queue{VHost: "/", Name: "q", Type: typ, Args: wire.NewTable(args)})
+				if e.DeliveryLimit != 0 || (e.Policy != nil) != (level2 != nil) {
+					t.Errorf("%q with %v: %+v", typ, args, e)
+				}
+			}
+		}
+	}
+}
+
 // R333: a negative delivery limit is none, and less strict than any.
 func TestEffectiveDeliveryLimit(t *testing.T) {
 	none := math.MinInt

@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"holdfast/internal/wire"
 )
@@ -101,8 +101,9 @@ type policySet struct {
 	policies, operators []*Policy // as they are tried
 	alternates          bool      // any of them names an alternate exchange
 
-	// shared is what queues have that were declared without settings of their own: nearly all of them.
-	shared sync.Map // of sharedKey: *Effective
+	// shared is what queues have that were declared without settings of their own: nearly all of them. The map is never changed,
+	// but replaced by one with more in it.
+	shared atomic.Pointer[map[sharedKey]*Effective]
 }
 
 type sharedKey struct {

@@ -115,7 +115,7 @@ func TestListings(t *testing.T) {
 			`[` + "\n" + `{"vhost":"/","name":"p","pattern":"^a","apply-to":"all","definition":"{\"max-length\":1}","priority":0}` + "\n]\n"},
 		{"operator policies", `[]`, "list_operator_policies -p v", "/api/operator-policies/v", "Listing operator policy overrides for vhost \"v\" ...\n"},
 		{"policies of a queue", `[{"name":"q","policy":"p","operator_policy":"o","effective_policy_definition":{"max-length":1}},{"name":"r","policy":"","operator_policy":"","effective_policy_definition":{}}]`,
-			"list_queues -s name policy operator_policy effective_policy_definition", "/api/queues/%2F", "q\tp\to\t[{\"max-length\",1}]\nr\t\t\t[]\n"},
+			"list_queues -s name policy operator_policy effective_policy_definition", "/api/queues/%2F?disable_stats=true", "q\tp\to\t[{\"max-length\",1}]\nr\t\t\t[]\n"},
 		{"the policy of an exchange", `[{"name":"x","policy":"p"}]`, "list_exchanges -s name policy", "/api/exchanges/%2F", "x\tp\n"},
 		{"user permissions", `[{"user":"a b","vhost":"/","configure":"","write":".*","read":".*"}]`, "list_user_permissions|a b", "/api/users/a%20b/permissions",
 			"Listing permissions for user \"a b\" ...\nvhost\tconfigure\twrite\tread\n/\t\t.*\t.*\n"},
