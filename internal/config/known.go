@@ -18,7 +18,7 @@ const (
 	noManagement  = "the HTTP listener serves /healthz and /metrics only"
 	noLogTarget   = "the log goes to the console stream only, under one level"
 	noErlang      = "it belongs to the Erlang runtime"
-	noPolicy      = "there are no policies"
+	noPolicy      = "policies are set with ctl set_policy and set_operator_policy"
 	noBackend     = "users and passwords are kept by the broker itself"
 	fixed         = "this is not adjustable"
 )
@@ -106,7 +106,7 @@ var known = []knownKey{
 	{"raft.*", fixed},
 	{"ranch_connection_max", noLimit},
 	{"reverse_dns_lookups", fixed},
-	{"runtime_parameters.*", noPolicy},
+	{"runtime_parameters.*", noLimit},
 	{"session_max_per_connection", "AMQP 1.0 is not spoken"},
 	{"shovel.*", noPlugin},
 	{"socket_writer.*", noErlang},
