@@ -112,4 +112,25 @@ var Differences = []Difference{
 		Holdfast: "403 on the channel; any of configure, write and read is enough",
 		Why:      "as RabbitMQ 4.3: what exists, and how full it is, is not for everybody",
 	},
+	{
+		ID:       "policy-classic",
+		Subject:  "A policy with `delivery-limit` or `dead-letter-strategy` that matches a classic queue",
+		RabbitMQ: "does not hold for it: classic queues have neither",
+		Holdfast: "holds for it",
+		Why:      "classic queues have both",
+	},
+	{
+		ID:       "policy-json",
+		Subject:  "The definition of a policy is no JSON",
+		RabbitMQ: "`JSON decoding error`",
+		Holdfast: "`Could not parse JSON document`, and where",
+		Why:      "as RabbitMQ 4.3",
+	},
+	{
+		ID:       "policy-pattern",
+		Subject:  "The pattern of a policy has look-ahead, look-behind, a back reference, an atomic group or a possessive quantifier",
+		RabbitMQ: "accepted",
+		Holdfast: "refused, with what is not supported",
+		Why:      "matching a pattern takes no longer than its name is long",
+	},
 }
