@@ -39,6 +39,47 @@ func BenchmarkRoute(b *testing.B) {
 	}
 }
 
+// BenchmarkRouteWhilePoliciesChange is a publish as far as the put, over 10,000 queues, while nothing else happens, and while
+// somebody sets a policy that gives all of them another limit as often as it is answered.
+func BenchmarkRouteWhilePoliciesChange(b *testing.B) {
+	r := newRig2(b)
+	r.catalog.Policies = r.PoliciesChanged
+	c := r.connect()
+	for i := range 10_000 {
+		c.declare(DeclareQueue{Name: fmt.Sprint(i)})
+	}
+	for _, changing := range []bool{false, true} {
+		b.Run(fmt.Sprintf("changing=%v", changing), func(b *testing.B) {
+			stop, stopped := make(chan struct{}), make(chan int)
+			go func() {
+				n := 0
+				defer func() { stopped <- n }()
+				for changing {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if err := r.setPolicy("p", ".*", fmt.Sprintf(`{"max-length":%d}`, n)); err != nil {
+						b.Error(err)
+						return
+					}
+					n++
+				}
+			}()
+			p := c.Publisher()
+			key := []byte("77")
+			for b.Loop() {
+				if _, err := p.Route(nil, key, wire.Properties{0, 0}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			close(stop)
+			b.ReportMetric(float64(<-stopped), "changes")
+		})
+	}
+}
+
 // BenchmarkDeclare declares new queues, one after the other.
 func BenchmarkDeclare(b *testing.B) {
 	for _, durable := range []bool{false, true} {
