@@ -77,3 +77,73 @@ func chunksFor(size uint64) uint64 {
 	}
 	return n
 }
+
+// Traits is what decides how a queue keeps a message.
+type Traits struct {
+	Priority    uint8 // 0 if there is none
+	TTL         int64 // ms that it is to be kept for, from its expiration; only if Expires
+	Expires     bool
+	Size        uint64 // bytes of the body
+	HasPriority bool
+}
+
+// Special reports whether the head of a message names a priority or an expiration, so that there is more to ReadTraits than the size. It
+// takes a few nanoseconds.
+func Special(head []byte) bool {
+	const named = 1<<wire.Priority | 1<<wire.Expiration
+	at := 1
+	for range 2 { // exchange and key
+		if at >= len(head) {
+			return false
+		}
+		at += 1 + int(head[at])
+	}
+	at += 4
+	return at+2 <= len(head) && head[at-1]|head[at-2]|head[at-3]|head[at-4] != 0 && binary.BigEndian.Uint16(head[at:])&named != 0
+}
+
+// ReadTraits reads the traits of a message from its head. An expiration that is no number, which no publisher gets past the broker with, is
+// none. It does not allocate.
+func ReadTraits(head []byte) (t Traits) {
+	v, err := Parse(head)
+	if err != nil {
+		return t
+	}
+	t.Size = v.BodySize
+	const examined = 1<<wire.Priority | 1<<wire.Expiration
+	if v.Properties.Flags()&examined == 0 {
+		return t
+	}
+	t.Priority, t.HasPriority = v.Properties.Priority()
+	t.TTL, t.Expires = milliseconds(v.Properties.Bytes(wire.Expiration))
+	return t
+}
+
+// milliseconds reads a number; of what is too large for a time, the largest there is.
+func milliseconds(digits []byte) (n int64, ok bool) {
+	for _, d := range digits {
+		if d < '0' || d > '9' {
+			return 0, false
+		}
+		if n = n*10 + int64(d-'0'); n > MostTTL {
+			n = MostTTL
+		}
+	}
+	return n, len(digits) > 0
+}
+
+// MostTTL is the longest time that a message can be kept for, in ms: ten years, as in RabbitMQ.
+const MostTTL = 315_360_000_000
+
+// Readdressed returns a message with the body of m, whose head is v, and other exchange, routing key and properties. Nothing of the arguments is
+// kept but the chunks.
+func Readdressed(m Message, v View, exchange, key string, properties wire.Properties) Message {
+	var b Builder
+	if v.Chunks == 0 {
+		b.Begin(exchange, key, properties, v.BodySize, v.Persistent)
+		b.Write(v.Body)
+		return b.Message()
+	}
+	b.Begin(exchange, key, properties, v.BodySize, v.Persistent)
+	return Message{Head: b.head, Chunks: m.Chunks}
+}
