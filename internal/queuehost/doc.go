@@ -17,7 +17,7 @@
 //   - loader.go: bodies that have to be read from the disk
 //   - registry.go: which queues run here; orphans and quarantine
 //   - inbox.go: commands on their way to the worker
-//   - host.go, pack.go, apply.go, stable.go: the queue on its worker: what it keeps, what goes into an entry, what follows from it, what waits for the disk
+//   - host.go, pack.go, packpub.go, apply.go, stable.go: the queue on its worker: what it keeps, what goes into an entry (publishes: packpub.go), what follows from it, what waits for the disk
 //   - outcome.go: publishes with the same fate, joined
 //   - admin.go: deletion, quarantine, and other operations that are no commands of the machine's
 //   - replay.go: restart: entries, snapshots and the recover command

@@ -1,0 +1,179 @@
+package queuehost
+
+import (
+	"holdfast/internal/invariant"
+	"holdfast/internal/queue"
+	"holdfast/internal/replica"
+)
+
+// packPublishes packs as many of a run of publishes as the entry takes.
+func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
+	invariant.Pass("queuehost", "publish packed")
+	if h.m == nil || h.refusal() != nil {
+		ps := h.taken.publishes[h.nextPub : h.nextPub+int(o.n)-int(h.packedOfRun)]
+		if h.m != nil && h.sealed {
+			h.parked = append(h.parked, ps...)
+		} else {
+			h.turnAway(ps, h.publishRefused())
+		}
+		h.nextPub += len(ps)
+		h.nextOp, h.packedOfRun, h.chunksOfBig = h.nextOp+1, 0, 0
+		return next
+	}
+	for int(h.packedOfRun) < int(o.n) {
+		if p.messages >= maxMessages || p.bytes >= replica.MaxEntryBytes ||
+			len(p.cmds) >= replica.MaxEntryCommands {
+			return full
+		}
+		m := &h.taken.publishes[h.nextPub]
+		var from *leadSession
+		if h.lead != nil {
+			if from = h.lead.of(m.Ticket.(*session)); from == nil {
+				settleAll(h.taken.publishes[h.nextPub:h.nextPub+1], Unknown) // it comes again
+				h.nextPub, h.packedOfRun, h.chunksOfBig = h.nextPub+1, h.packedOfRun+1, 0
+				continue
+			}
+		}
+		if len(m.Message.Chunks) > 0 {
+			if !h.packBig(e, p, m, from) {
+				return full
+			}
+		} else {
+			h.packSmall(e, p, int(o.n)-int(h.packedOfRun), from)
+		}
+	}
+	h.nextOp, h.packedOfRun = h.nextOp+1, 0
+	return next
+}
+
+// packSmall packs small messages of one kind, at most limit of them, as one Enqueue.
+func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) {
+	ps := h.taken.publishes
+	from := h.nextPub
+	persistent := h.isPersistent(&ps[from])
+	h.persistent = h.persistent || persistent
+	r := run{from: from, persistent: persistent}
+	n := h.numberAfter(p)
+	bytes := 0
+	to := from
+	for to < from+limit {
+		m := &ps[to]
+		if len(m.Message.Chunks) > 0 || h.isPersistent(m) != persistent || of != nil && m.Ticket != ps[from].Ticket {
+			break
+		}
+		if to > from && (p.bytes+bytes >= replica.MaxEntryBytes || p.messages+to-from >= maxMessages) {
+			break
+		}
+		h.keep(e, n, m.Message.Head, persistent)
+		if persistent && m.hurried() {
+			e.Sync = true
+		}
+		bytes += len(m.Message.Head)
+		n++
+		to++
+	}
+	r.to = to
+	p.runs = append(p.runs, r)
+	count := to - from
+	p.cmds = append(p.cmds, queue.Command{
+		Kind: queue.Enqueue, Count: uint32(count), Persistent: persistent, Bytes: uint64(bytes),
+	})
+	if of != nil {
+		l := &p.cmds[len(p.cmds)-1]
+		l.Session, l.Seq = of.id, ps[to-1].Seq
+		p.held = append(p.held, ps[from:to])
+	}
+	p.bytes += bytes
+	p.messages += count
+	p.ready += int64(count)
+	h.nextPub = to
+	h.packedOfRun += int32(count)
+}
+
+// isPersistent reports whether a message goes to the log. In a quorum queue all do.
+func (h *host) isPersistent(m *Publish) bool { return h.logged && (m.Persistent || h.lead != nil) }
+
+// keep puts an item into memory and, if it is to go there, into the log.
+func (h *host) keep(e *replica.Entry, n queue.Number, item []byte, inLog bool) {
+	h.bodies.add(h.lane, n, item, !inLog)
+	if !inLog {
+		return
+	}
+	h.items = true
+	e.Item(uint64(n), item)
+	if h.unstable.len() > 0 {
+		if l := h.unstable.last(); l.index == e.Index && l.Last+1 == n {
+			l.Last = n
+			return
+		}
+	}
+	h.unstable.push(logged{e.Index, queue.Numbers{First: n, Last: n}})
+}
+
+// numberAfter is the number the next message of lane 0 gets, after what is packed.
+func (h *host) numberAfter(p *pack) queue.Number {
+	return h.m.Next(0) + queue.Number(p.messages)
+}
+
+// packBig packs a big message: its chunks first, over as many entries as they
+// need, then the message. It reports whether the message is in.
+func (h *host) packBig(e *replica.Entry, p *pack, m *Publish, of *leadSession) bool {
+	h.openSession(e, p)
+	session := h.session
+	if of != nil {
+		session = of.id
+	}
+	persistent := h.isPersistent(m)
+	h.persistent = h.persistent || persistent
+	chunks := m.Message.Chunks
+	if h.chunksOfBig == 0 {
+		h.uploads++
+	}
+	n := h.m.Next(queue.ChunkLane) + queue.Number(p.chunks())
+	for int(h.chunksOfBig) < len(chunks) {
+		if p.bytes > 0 && p.bytes+len(chunks[h.chunksOfBig]) > replica.MaxEntryBytes && h.logged {
+			return false
+		}
+		if len(p.cmds) >= replica.MaxEntryCommands {
+			return false
+		}
+		c := chunks[h.chunksOfBig]
+		h.keep(e, n, c, persistent)
+		p.cmds = append(p.cmds, queue.Command{
+			Kind: queue.Chunk, Count: 1, Session: session, Upload: h.uploads, Bytes: uint64(len(c)),
+		})
+		p.bytes += len(c)
+		h.chunksOfBig++
+		n++
+	}
+	h.keep(e, h.numberAfter(p), m.Message.Head, persistent)
+	if persistent && m.hurried() {
+		e.Sync = true
+	}
+	p.cmds = append(p.cmds, queue.Command{
+		Kind: queue.Enqueue, Count: 1, Persistent: persistent, Bytes: uint64(m.Message.Size()),
+		Chunks: uint32(len(chunks)), Session: session, Upload: h.uploads,
+	})
+	if of != nil {
+		p.cmds[len(p.cmds)-1].Seq = m.Seq
+		p.held = append(p.held, h.taken.publishes[h.nextPub:h.nextPub+1])
+	}
+	p.runs = append(p.runs, run{from: h.nextPub, to: h.nextPub + 1, persistent: persistent})
+	p.messages++
+	p.ready++
+	h.chunksOfBig = 0
+	h.nextPub++
+	h.packedOfRun++
+	return true
+}
+
+// chunks counts the chunks in the entry.
+func (p *pack) chunks() int {
+	n := 0
+	for i := range p.cmds {
+		if p.cmds[i].Kind == queue.Chunk {
+			n += int(p.cmds[i].Count)
+		}
+	}
+	return n
+}
