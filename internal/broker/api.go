@@ -36,6 +36,7 @@ type (
 const (
 	Ack     = queue.Ack
 	Requeue = queue.Requeue
+	Return  = queuehost.Return
 	Discard = queue.Discard
 )
 

@@ -261,7 +261,7 @@ func giveBack(h *queuehost.Handle, id queue.ConsumerID, d Delivery) {
 		d.Load.Drop()
 	}
 	if d.ID != 0 {
-		h.Settle(id, []Range{{First: d.ID, Last: d.ID}}, queue.Requeue)
+		h.Settle(id, []Range{{First: d.ID, Last: d.ID}}, queuehost.Return)
 	}
 }
 

@@ -130,9 +130,9 @@ func (m *Machine) expire(fx *Effects) {
 		return
 	}
 	for left := m.nonEmpty; left != 0; {
-		lane := bits.Len64(left) - 1
+		lane := topOf(left)
 		left &^= 1 << lane
-		for m.expireFront(uint8(lane), fx) {
+		for m.expireFront(lane, fx) {
 		}
 	}
 }

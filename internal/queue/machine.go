@@ -265,4 +265,12 @@ func (m *Machine) lose(lane uint8, n uint64) {
 }
 
 // top returns the lane that is served now; there must be a ready message.
-func (m *Machine) top() uint8 { return uint8(bits.Len64(m.nonEmpty) - 1) }
+func (m *Machine) top() uint8 { return topOf(m.nonEmpty) }
+
+// topOf returns the one of some lanes, by their bits, that is served first.
+func topOf(lanes uint64) uint8 {
+	if high := lanes & (1<<LowLane - 1); high != 0 {
+		return uint8(bits.Len64(high) - 1)
+	}
+	return uint8(bits.Len64(lanes) - 1)
+}

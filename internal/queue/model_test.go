@@ -488,7 +488,7 @@ func (m *model) ready() []*modelMessage {
 		}
 	}
 	slices.SortFunc(xs, func(a, b *modelMessage) int {
-		return cmp.Or(cmp.Compare(b.number.Lane(), a.number.Lane()), cmp.Compare(a.number, b.number))
+		return cmp.Or(cmp.Compare(rank(b.number), rank(a.number)), cmp.Compare(a.number, b.number))
 	})
 	return xs
 }
@@ -532,4 +532,12 @@ func sorted[K cmp.Ordered, V any](in map[K]V) []K {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// rank is where the lane of a message stands: the higher, the sooner it is served.
+func rank(n Number) int {
+	if lane := int(n.Lane()); lane >= LowLane {
+		return lane - ChunkLane
+	}
+	return int(n.Lane())
 }

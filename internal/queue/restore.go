@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"holdfast/internal/bytecodec"
 )
@@ -104,7 +105,7 @@ func (m *Machine) restoreCore(d *decoder) {
 func (m *Machine) restoreRun(d *decoder) {
 	last := Number(0)
 	if m.nonEmpty != 0 {
-		last = m.lanes[m.top()].runs.last()
+		last = m.lanes[bits.Len64(m.nonEmpty)-1].runs.last()
 	}
 	step, n := d.Uint(), d.Uint()
 	a := d.attr()

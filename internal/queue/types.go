@@ -10,8 +10,11 @@ type Number uint64
 const (
 	laneShift = 58
 
-	// Lanes is the number of lanes. A message lane is a priority: a higher lane is served first.
+	// Lanes is the number of lanes. A message lane is a priority: a higher lane is served first, but those from LowLane on
+	// after lane 0, which is that of messages without a priority.
 	Lanes = 64
+	// LowLane is the first of the lanes that are served after lane 0.
+	LowLane = MaxLane - 3
 	// ChunkLane numbers the chunks of big messages.
 	ChunkLane = 63
 	// MaxLane is the highest lane for messages.

@@ -80,8 +80,7 @@ func (h *host) dropQueue(c *call) {
 		if h.lead != nil {
 			h.resign()
 		}
-		settleAll(h.parked, Gone)
-		h.parked = nil
+		settleAll(h.unpark(), Gone)
 		for h.waits.len() > 0 {
 			h.waits.front().settle(Gone)
 			h.waits.pop()
@@ -104,8 +103,7 @@ func (h *host) quarantine(err error) {
 		h.resign()
 	}
 	h.end(e, e)
-	h.turnAway(h.parked, Refused)
-	h.parked = nil
+	h.turnAway(h.unpark(), Refused)
 	h.group.Fail(err)
 	h.reg.o.Logger.Error("queue is quarantined", "vhost", h.known().VHost, "queue", h.known().Name,
 		"group", uint64(h.def.ID), "reason", err)

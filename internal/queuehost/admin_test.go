@@ -41,7 +41,7 @@ func TestSealAndDrop(t *testing.T) {
 	h.Get(h.Getter(ConsumerSpec{}, s), false, func(_ Delivery, _ uint64, _ bool, err error) { note(0, err) })
 	r.settle()
 	want(t, "outcomes", tk.got, []outcome{{1, 1, Gone}, {1, 2, Gone}, {1, 1, Gone}})
-	want(t, "parked", len(h.host.parked), 0)
+	want(t, "parked", len(h.host.unpark()), 0)
 	want(t, "consumer told", s.cancelled, gone)
 	want(t, "done", done, true)
 	want(t, "get", answers[4:], []string{"0 NOT_FOUND - no queue 'durable' in vhost '/'"})

@@ -1,6 +1,8 @@
 package queuehost
 
 import (
+	"time"
+
 	"holdfast/internal/message"
 	"holdfast/internal/queue"
 	"holdfast/internal/seglog"
@@ -61,6 +63,11 @@ type Publish struct {
 	Credit *Credit
 }
 
+// Return is the settlement queue.Requeue for no fault of the consumer's: the message's delivery count does not rise. As in RabbitMQ, that is
+// what basic.nack and basic.recover mean, while basic.reject and the end of a channel are failures
+// (https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling).
+const Return queue.Settlement = 3
+
 // Unlimited as ConsumerSpec.Credit means deliveries without counting.
 const Unlimited = queue.Unlimited
 
@@ -86,7 +93,9 @@ type Delivery struct {
 	Consumer    queue.ConsumerID
 	ID          uint64 // dense for each consumer, from 1; what Handle.Settle names. 0 for a no-ack get
 	Redelivered bool
-	Count       uint32 // how often it came back before
+	Count       uint32 // how often it came back by the fault of a consumer
+	Acquired    uint32 // how often it came back; with Counted
+	Counted     bool   // the queue limits how often, and tells the counts
 	// Message is the message, if it is in memory; then Load is nil.
 	Message message.Message
 	// Load fetches the message from the log. Whoever has the delivery must call
@@ -126,6 +135,14 @@ type QueueDef struct {
 	Exclusive   bool
 	AutoDelete  bool
 	Args        wire.Table
+	Settings    *Settings // nil: nothing special. What it points to is not changed
+}
+
+// Settings is what arguments and policies make of a queue. Its machine has all but what is named here.
+type Settings struct {
+	queue.Settings                // AutoDelete is the definition's
+	Expires         time.Duration // the queue goes when it was not used for so long; 0: it stays
+	ConsumerTimeout time.Duration // a delivery is given to others when it was not settled for so long; 0: never
 }
 
 // logged reports whether the queue's commands go to the log: a queue that does

@@ -48,6 +48,7 @@ func (h *host) Apply(e *replica.Entry) {
 	}
 	l.trim()
 	h.count(p)
+	h.schedule(e.Time)
 	l.fx.Reset()
 	l.entry.Commands = nil
 	if p.done != nil {
@@ -58,9 +59,11 @@ func (h *host) Apply(e *replica.Entry) {
 
 // settlePublishes answers the publishes of the entry, or puts them in line for the disk.
 func (h *host) settlePublishes(e *replica.Entry, p *pack) {
+	refused := h.refusals()
 	for _, r := range p.runs {
 		ps := p.from.publishes[r.from:r.to]
-		waits(&h.lane.wait, ps, func(w *wait) {
+		taken := len(ps) - refused[r.cmd]
+		waits(&h.lane.wait, ps[:taken], func(w *wait) {
 			w.applied()
 			if h.lead != nil { // a majority has it
 				w.settle(Accepted)
@@ -77,6 +80,9 @@ func (h *host) settlePublishes(e *replica.Entry, p *pack) {
 				h.stats.unstable.Add(int64(w.n))
 			}
 		})
+		if taken < len(ps) {
+			h.turnAway(ps[taken:], Refused)
+		}
 	}
 	for _, w := range p.barriers {
 		if !h.logged || h.lead != nil {
@@ -102,6 +108,19 @@ func (h *host) sealUnused() {
 			return
 		}
 	}
+}
+
+// refusals says of how many publishes of an Enqueue, the last ones of it, the machine has refused; nil: of none.
+func (h *host) refusals() (of map[uint32]int) {
+	for i := range h.lane.fx.List {
+		if ef := &h.lane.fx.List[i]; ef.Kind == queue.Overflowed {
+			if of == nil {
+				of = map[uint32]int{}
+			}
+			of[ef.Command] += int(ef.Count)
+		}
+	}
+	return of
 }
 
 // carryOut carries out the effects in order.
@@ -140,6 +159,8 @@ func (h *host) carryOut(e *replica.Entry, p *pack) {
 			}
 		case queue.EpochOpened:
 			h.resumed(p, ef)
+		case queue.Dead:
+			h.died(ef)
 		}
 	}
 	if len(l.released) > 0 {
@@ -203,6 +224,9 @@ func (h *host) deliver(p *pack, ef *queue.Effect) {
 		return // it is given them when it is attached again
 	}
 	d := Delivery{Consumer: ef.Consumer, ID: ef.Delivery, Redelivered: ef.Redelivered, Count: ef.DeliveryCount}
+	if d.Counted = h.counts(); d.Counted {
+		d.Acquired = ef.Acquired
+	}
 	var get *call
 	if c.getter {
 		get = p.call(ef)

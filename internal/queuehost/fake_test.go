@@ -298,3 +298,19 @@ func unlimited(prefetch uint32) ConsumerSpec {
 }
 
 func ids(first, last uint64) []queue.Range { return []queue.Range{{First: first, Last: last}} }
+
+// host is the queue on its worker, wherever that is.
+func (r *rig) host(id seglog.GroupID) *host {
+	r.t.Helper()
+	reg := r.reg
+	if r.home != nil {
+		reg = r.home
+	}
+	reg.mu.RLock()
+	defer reg.mu.RUnlock()
+	h := reg.hosts[id]
+	if h == nil {
+		r.t.Fatalf("no queue %d here", id)
+	}
+	return h
+}

@@ -102,7 +102,7 @@ func (f *far) sendPublishes(o *op) bool {
 			return false
 		}
 		out.head = s.home.head(farPublish, s.epoch, f.def.ID)
-		out.publishes, out.first = ps[:n], s.published+1
+		out.publishes, out.first, out.known = ps[:n], s.published+1, 0
 		if !f.send(s.home, true, out.publish) {
 			return false
 		}
@@ -242,6 +242,7 @@ func (f *far) sendAsk(o *op) bool {
 type outgoing struct {
 	head      farHead
 	first     uint64
+	known     uint64 // of publishes
 	publishes []Publish
 	ops       []op
 	scratch   []op
@@ -261,7 +262,7 @@ func (l *lane) outgoing() *outgoing {
 }
 
 func (o *outgoing) appendPublishes(dst []byte) []byte {
-	dst = binary.AppendUvarint(o.head.append(dst), 0) // the epoch of the publishing half
+	dst = binary.AppendUvarint(o.head.append(dst), o.known)
 	dst = binary.AppendUvarint(dst, o.first)
 	for i := range o.publishes {
 		dst = appendPublish(dst, &o.publishes[i])

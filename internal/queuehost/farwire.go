@@ -34,7 +34,7 @@ type farKind uint8
 const (
 	// From the entry.
 	farBegin   farKind = 1 // a link begins: sessions of earlier ones are over
-	farPublish farKind = 2 // bulk: epoch of the publishing half (0), first number, then publishes to the end
+	farPublish farKind = 2 // bulk: up to which number the outcomes are known (0 but of a quorum queue), first number, then publishes to the end
 	farChunk   farKind = 3 // bulk: a piece of the next publish's body, to the end
 	farAsk     farKind = 4 // bulk: an operation, see ask
 	farUrgent  farKind = 5 // number from 1 up, then settlements and credit to the end
@@ -49,7 +49,7 @@ const (
 	farDeliverChunk farKind = 20 // bulk: consumer, then a piece of a body of its next delivery to the end
 	farEvent        farKind = 21 // bulk: about a consumer, see event
 	farAnswer       farKind = 22 // see answer
-	farResumed      farKind = 23 // answers farResume: the session in the queue, the last publish accepted in the epoch before
+	farResumed      farKind = 23 // answers farResume: the session in the queue, the last publish in the epoch before, then those of them that were refused: first number, how many more
 	farElsewhere    farKind = 24 // the try is over: the queue is led by the node that is named (0: nobody known to lead)
 	farSettled      farKind = 25 // the settlements up to this number (of farUrgent) are carried out
 )
@@ -96,6 +96,19 @@ func (c *cut) head() (h farHead, ok bool) {
 type cut struct{ bytecodec.Cursor }
 
 func newCut(msg []byte) cut { return cut{bytecodec.Over(msg)} }
+
+// ranges cuts ranges of numbers, in order, to the end.
+func (c *cut) ranges() (list []queue.Range, ok bool) {
+	for last := uint64(0); len(c.Rest) > 0 && !c.Bad(); {
+		r := queue.Range{First: c.Uint()}
+		if r.Last = r.First + c.Uint(); r.First <= last || r.Last < r.First {
+			return nil, false
+		}
+		last = r.Last
+		list = append(list, r)
+	}
+	return list, !c.Bad()
+}
 
 // ended reports whether everything was there and nothing is left.
 func (c *cut) ended() bool { return c.End() == nil }
@@ -153,15 +166,19 @@ func (c *cut) skipPublish() (size int64, chunked bool) {
 const (
 	dlvRedelivered = 1 << iota
 	dlvChunked
+	dlvCounted
 	dlvFlags
 )
 
 // appendDelivery appends a delivery whose message has this head, and its body in
 // so many chunks.
 func appendDelivery(dst []byte, d *Delivery, head []byte, chunks int) []byte {
-	dst = append(dst, bytecodec.Flags(d.Redelivered, chunks > 0))
+	dst = append(dst, bytecodec.Flags(d.Redelivered, chunks > 0, d.Counted))
 	dst = bytecodec.AppendUint(dst, d.ID)
 	dst = bytecodec.AppendUint(dst, uint64(d.Count))
+	if d.Counted {
+		dst = bytecodec.AppendUint(dst, uint64(d.Acquired))
+	}
 	if chunks > 0 {
 		dst = bytecodec.AppendUint(dst, uint64(chunks))
 	}
@@ -179,6 +196,9 @@ func (c *cut) delivery(d *Delivery, chunks *[][]byte) {
 	d.Redelivered = flags&dlvRedelivered != 0
 	d.ID = c.Uint()
 	d.Count = c.Uint32()
+	if d.Counted = flags&dlvCounted != 0; d.Counted {
+		d.Acquired = c.Uint32()
+	}
 	have := *chunks
 	*chunks = nil
 	if flags&dlvChunked != 0 {
@@ -214,7 +234,7 @@ func (c *cut) urgent() op {
 	switch {
 	case what&^1 == urgentCredit:
 		o.kind, o.how, o.flag, o.n = opCredit, 0, what&1 != 0, c.Uint32()
-	case o.how == queue.Ack || o.how == queue.Requeue || o.how == queue.Discard:
+	case o.how == queue.Ack || o.how == queue.Requeue || o.how == queue.Discard || o.how == Return:
 		o.first = c.Uint()
 		o.last = o.first + c.Uint()
 		if o.last < o.first {

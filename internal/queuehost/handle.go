@@ -34,6 +34,13 @@ func (h *Handle) ID() seglog.GroupID {
 	return h.group.ID()
 }
 
+func (h *Handle) registry() *Registry {
+	if h.far != nil {
+		return h.far.reg
+	}
+	return h.host.reg
+}
+
 // Def returns the queue's definition.
 func (h *Handle) Def() QueueDef {
 	if h.far != nil {
@@ -175,6 +182,9 @@ func (h *Handle) settle(id queue.ConsumerID, ranges []queue.Range, how queue.Set
 	invariant.Pass("queuehost", "settlement put")
 	if len(ranges) == 0 {
 		return
+	}
+	if how == Return {
+		how = h.registry().returned()
 	}
 	b := h.in.lockUrgent()
 	for _, r := range ranges {

@@ -17,7 +17,6 @@ type host struct {
 	group       *replica.Group
 	def         QueueDef                 // set before the worker can see the host
 	named       atomic.Pointer[QueueDef] // what the catalog says of a queue whose worker was at work before it did; else nil
-	reason      string                   // why the queue cannot be read
 	unavailable atomic.Pointer[amqperr.Error]
 	stats       counters
 
@@ -29,7 +28,10 @@ type host struct {
 	session   queue.SessionID // the session of this incarnation; 0: not open yet
 	uploads   uint64          // big messages put in so far
 
-	parked []Publish // came while it was sealed: whether they are Gone is not decided
+	alert atomic.Uint32 // alertDue, alertSettings
+	due   int64         // clock.Mono when time has to be looked at, 0: no matter when; guarded by the mutex of Registry.dues
+
+	aside *aside // or nil
 
 	// What was taken from the inbox, and how far it is packed.
 	urgent      *batch
@@ -49,7 +51,8 @@ type host struct {
 	logged     bool
 	claimed    bool // the catalog knows the queue; guarded by the registry's mutex
 	expected   bool // the catalog may come to know it: it recovers, though nobody has claimed it
-	configure  bool // the first command has yet to be Configure
+	configure  bool // the first command has yet to be Configure, or Set
+	unset      bool // the machine may not be set as the catalog says
 	recover    bool // the first command has yet to be Recover
 	clean      bool // what it says about the stop before
 	sealed     bool
@@ -59,6 +62,36 @@ type host struct {
 	deferred   bool // the op at nextOp has to see the machine as the last entry left it
 	holding    bool // effects are held back until entry holdUntil is on disk
 	handedOut  bool // the entry that handed out first is on disk
+}
+
+// aside is what few hosts have.
+type aside struct {
+	reason string    // why the queue cannot be read
+	parked []Publish // came while it was sealed: whether they are Gone is not decided
+}
+
+// besides returns h.aside, made if it is not there.
+func (h *host) besides() *aside {
+	if h.aside == nil {
+		h.aside = &aside{}
+	}
+	return h.aside
+}
+
+// unpark takes what was parked.
+func (h *host) unpark() (ps []Publish) {
+	if h.aside != nil {
+		ps, h.aside.parked = h.aside.parked, nil
+	}
+	return ps
+}
+
+// reason is why the queue cannot be read, or "".
+func (h *host) reason() string {
+	if h.aside == nil {
+		return ""
+	}
+	return h.aside.reason
 }
 
 // consumer is a consumer or getter on its host.

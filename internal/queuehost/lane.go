@@ -24,6 +24,7 @@ type lane struct {
 	wait     wait // being joined
 	pages    []*page
 	maps     []map[uint64]*page // empty
+	letters  []DeadLetter
 	lists    [][]Delivery
 	listed   int // capacity of all lists
 	loaders  []Loader

@@ -115,7 +115,9 @@ func (h *host) resumed(p *pack, ef *queue.Effect) {
 		}
 		known[queue.ConsumerID(r.Outer)] = r.ID
 	})
-	c.guest.resumed(ef.Session, ef.Count, known)
+	var refused []queue.Range
+	h.m.Refused(ef.Session, func(r queue.Range) { refused = append(refused, r) })
+	c.guest.resumed(ef.Session, ef.Count, refused, known)
 }
 
 // packNodes puts into the entry what follows from what is known of the nodes: their sessions

@@ -132,6 +132,8 @@ func (h *host) startLeading() {
 	}
 	h.uploads = 0
 	h.purge(h.reg.self())
+	h.unset = true
+	h.alert.Or(alertDue)
 	l.look.Store(true)
 	l.mu.Lock()
 	l.open = true
@@ -141,6 +143,7 @@ func (h *host) startLeading() {
 		h.handle.put(op{kind: opResume, call: s.ref})
 	}
 	l.mu.Unlock()
+	h.deadAgain()
 	h.group.Wake()
 }
 
@@ -198,8 +201,7 @@ func (h *host) purge(leader uint64) {
 	if b := h.handle.in.take(); b != nil {
 		h.drop(b, 0, 0, 0, leader)
 	}
-	settleAll(h.parked, Unknown)
-	h.parked = nil
+	settleAll(h.unpark(), Unknown)
 }
 
 // drop answers a batch from an op on: nobody there hears it, but credit goes back.

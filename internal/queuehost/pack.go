@@ -21,13 +21,25 @@ type pack struct {
 	// bytes of items and messages, which bound an entry.
 	bytes    int
 	messages int
-	ready    int64 // ready messages after it at least, if nobody consumes
+	lanes    []inLane // the messages, by lane
+	ready    int64    // ready messages after it at least, if nobody consumes
+	examine  bool     // what messages say of priority and expiration counts
+	weigh    bool     // their sizes count
+	refuses  bool     // the machine may refuse publishes
+	top      uint8    // the highest priority there is
+}
+
+// inLane is messages of one lane.
+type inLane struct {
+	lane uint8
+	n    int
 }
 
 // run is publishes that are enqueued together.
 type run struct {
 	from, to   int // of the batch's publishes
 	persistent bool
+	cmd        uint32 // the Enqueue
 }
 
 // pending is a command whose effects answer a call.
@@ -45,7 +57,7 @@ func (p *pack) reset() {
 	clear(p.held)
 	*p = pack{
 		cmds: p.cmds[:0], runs: p.runs[:0], asks: p.asks[:0], barriers: p.barriers[:0],
-		marks: p.marks[:0], ended: p.ended[:0], held: p.held[:0], seals: p.seals[:0],
+		marks: p.marks[:0], ended: p.ended[:0], held: p.held[:0], seals: p.seals[:0], lanes: p.lanes[:0],
 	}
 }
 
@@ -80,7 +92,7 @@ func (h *host) Pack(e *replica.Entry) (more bool) {
 	if h.m != nil {
 		p.ready = int64(h.m.Ready())
 		p.from = h.taken
-		h.begin(p)
+		h.begin(e, p)
 	}
 	preface := len(p.cmds)
 	if h.deferred {
@@ -99,6 +111,7 @@ func (h *host) Pack(e *replica.Entry) (more bool) {
 	// the group: it was awake.
 	more = h.taken != nil || h.urgent != nil || carried && h.handle.in.waiting()
 	if len(p.cmds) == 0 {
+		h.schedule(e.Time)
 		p.tellMarks()
 		if p.done != nil {
 			p.done.recycle()
@@ -171,9 +184,9 @@ func packCredit(p *pack, o *op) {
 }
 
 // begin puts the commands that have to come first into the entry.
-func (h *host) begin(p *pack) {
+func (h *host) begin(e *replica.Entry, p *pack) {
 	if h.configure {
-		p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: h.known().AutoDelete})
+		h.packSettings(p)
 	}
 	if h.lead != nil {
 		h.lead.named = 0
@@ -182,11 +195,20 @@ func (h *host) begin(p *pack) {
 	if h.recover {
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Recover, Clean: h.clean})
 	}
+	alerts := h.alert.Swap(0)
+	h.unset = h.unset || alerts&alertSettings != 0
+	if h.unset && !h.configure {
+		h.packSettings(p)
+	}
+	if alerts&alertDue != 0 {
+		h.packDue(e, p)
+	}
+	h.packAsSet(p)
 }
 
 // seal ends the entry.
 func (h *host) seal(e *replica.Entry, p *pack) {
-	h.configure, h.recover = false, false
+	h.configure, h.recover, h.unset = false, false, false
 	if h.logged {
 		e.Meta = queue.AppendCommands(e.Meta, p.cmds)
 		if h.lead == nil && !h.handedOut && !h.holding && h.mayHandOut(p) {
@@ -281,6 +303,13 @@ func (h *host) packCommand(e *replica.Entry, p *pack, o *op, behind bool) step {
 		}
 		p.ask(queue.Command{Kind: queue.Purge}, o.call)
 		p.ready = 0
+	case opBury:
+		p.cmds = append(p.cmds, queue.Command{Kind: queue.Bury, First: o.first, Last: o.last})
+	case opTellDead:
+		if behind {
+			return followup
+		}
+		h.deadAgain()
 	case opBarrier:
 		if h.handle.in.waitingUrgent() {
 			return followup // a settlement that came before it may be among them
@@ -312,16 +341,16 @@ func (h *host) packCommand(e *replica.Entry, p *pack, o *op, behind bool) step {
 // came later.
 func (h *host) unseal(p *pack) {
 	h.sealed = false
-	if len(h.parked) == 0 {
+	parked := h.unpark()
+	if len(parked) == 0 {
 		return
 	}
 	b, rest := batches.Get().(*batch), h.taken
 	b.ops = append(b.ops, rest.ops[h.nextOp]) // the unseal that is being packed
-	b.publish(h.parked)
+	b.publish(parked)
 	b.ops = append(b.ops, rest.ops[h.nextOp+1:]...)
 	b.publishes = append(b.publishes, rest.publishes[h.nextPub:]...)
 	rest.recycle()
-	h.parked = nil
 	h.taken, h.nextOp, h.nextPub, p.from = b, 0, 0, b
 }
 
@@ -409,14 +438,18 @@ func (h *host) packSettle(p *pack, o *op) {
 	if session == 0 {
 		return // nobody has been given anything
 	}
+	how, blameless := o.how, o.how == Return
+	if blameless {
+		how = queue.Requeue
+	}
 	if n := len(p.cmds); n > 0 {
 		l := &p.cmds[n-1]
-		if l.Kind == queue.Settle && l.Consumer == o.consumer && l.How == o.how && l.Last+1 == o.first {
+		if l.Kind == queue.Settle && l.Consumer == o.consumer && l.How == how && l.Blameless == blameless && l.Last+1 == o.first {
 			l.Last = o.last
 			return
 		}
 	}
 	p.cmds = append(p.cmds, queue.Command{
-		Kind: queue.Settle, Session: session, Consumer: o.consumer, How: o.how, First: o.first, Last: o.last,
+		Kind: queue.Settle, Session: session, Consumer: o.consumer, How: how, Blameless: blameless, First: o.first, Last: o.last,
 	})
 }

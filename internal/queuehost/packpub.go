@@ -2,6 +2,7 @@ package queuehost
 
 import (
 	"holdfast/internal/invariant"
+	"holdfast/internal/message"
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
 )
@@ -12,7 +13,8 @@ func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
 	if h.m == nil || h.refusal() != nil {
 		ps := h.taken.publishes[h.nextPub : h.nextPub+int(o.n)-int(h.packedOfRun)]
 		if h.m != nil && h.sealed {
-			h.parked = append(h.parked, ps...)
+			a := h.besides()
+			a.parked = append(a.parked, ps...)
 		} else {
 			h.turnAway(ps, h.publishRefused())
 		}
@@ -52,13 +54,17 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 	from := h.nextPub
 	persistent := h.isPersistent(&ps[from])
 	h.persistent = h.persistent || persistent
-	r := run{from: from, persistent: persistent}
-	n := h.numberAfter(p)
+	kind := h.traits(p, ps[from].Message.Head)
+	r := run{from: from, persistent: persistent, cmd: uint32(len(p.cmds))}
+	n := h.numberAfter(p, kind.lane)
 	bytes := 0
 	to := from
 	for to < from+limit {
 		m := &ps[to]
 		if len(m.Message.Chunks) > 0 || h.isPersistent(m) != persistent || of != nil && m.Ticket != ps[from].Ticket {
+			break
+		}
+		if to > from && h.traits(p, m.Message.Head) != kind {
 			break
 		}
 		if to > from && (p.bytes+bytes >= replica.MaxEntryBytes || p.messages+to-from >= maxMessages) {
@@ -76,15 +82,18 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 	p.runs = append(p.runs, r)
 	count := to - from
 	p.cmds = append(p.cmds, queue.Command{
-		Kind: queue.Enqueue, Count: uint32(count), Persistent: persistent, Bytes: uint64(bytes),
+		Kind: queue.Enqueue, Count: uint32(count), Persistent: persistent, Bytes: uint64(bytes), Lane: kind.lane, TTL: kind.ttl,
 	})
+	l := &p.cmds[len(p.cmds)-1]
+	if p.weigh {
+		l.Bytes = kind.size * uint64(count)
+	}
 	if of != nil {
-		l := &p.cmds[len(p.cmds)-1]
-		l.Session, l.Seq = of.id, ps[to-1].Seq
+		p.enqueued(l, of, ps[to-1].Seq)
 		p.held = append(p.held, ps[from:to])
 	}
 	p.bytes += bytes
-	p.messages += count
+	p.put(kind.lane, count)
 	p.ready += int64(count)
 	h.nextPub = to
 	h.packedOfRun += int32(count)
@@ -110,9 +119,85 @@ func (h *host) keep(e *replica.Entry, n queue.Number, item []byte, inLog bool) {
 	h.unstable.push(logged{e.Index, queue.Numbers{First: n, Last: n}})
 }
 
-// numberAfter is the number the next message of lane 0 gets, after what is packed.
-func (h *host) numberAfter(p *pack) queue.Number {
-	return h.m.Next(0) + queue.Number(p.messages)
+// numberAfter is the number the next message of a lane gets, after what is packed.
+func (h *host) numberAfter(p *pack, lane uint8) queue.Number {
+	n := h.m.Next(lane)
+	for _, x := range p.lanes {
+		if x.lane == lane {
+			n += queue.Number(x.n)
+		}
+	}
+	return n
+}
+
+// put counts messages of a lane.
+func (p *pack) put(lane uint8, n int) {
+	p.messages += n
+	for i := range p.lanes {
+		if p.lanes[i].lane == lane {
+			p.lanes[i].n += n
+			return
+		}
+	}
+	p.lanes = append(p.lanes, inLane{lane, n})
+}
+
+// enqueued says whose the publishes of an Enqueue are, up to number seq, and of which ones before these the machine need not keep in mind
+// that it has refused them.
+func (p *pack) enqueued(c *queue.Command, ls *leadSession, seq uint64) {
+	c.Session, c.Seq = ls.id, seq
+	if p.refuses {
+		c.Heard = ls.guest.settled.Load()
+	}
+}
+
+// traits is what the messages of one Enqueue have in common.
+type traits struct {
+	lane uint8
+	ttl  queue.Limit
+	size uint64 // of the body, if sizes count
+}
+
+// traits reads those of a message from its head. Most messages have none: that is seen at a glance.
+func (h *host) traits(p *pack, head []byte) (x traits) {
+	special := p.examine && message.Special(head)
+	if !special && !p.weigh {
+		return x
+	}
+	t := message.ReadTraits(head)
+	if p.weigh {
+		x.size = t.Size
+	}
+	if special {
+		x.lane = h.laneOf(p, t)
+		if t.Expires {
+			x.ttl = queue.Most(uint64(t.TTL))
+		}
+	}
+	return x
+}
+
+// The priorities of a quorum queue, as in RabbitMQ (https://www.rabbitmq.com/docs/quorum-queues#priorities). Lane 0 is that
+// of messages that name none; the lower ones have lanes that rank below it.
+const (
+	quorumTop    = 31
+	quorumMiddle = 4
+)
+
+// laneOf is where a message goes by its priority.
+func (h *host) laneOf(p *pack, t message.Traits) uint8 {
+	switch top := p.top; {
+	case !t.HasPriority:
+		return 0
+	case h.lead != nil && t.Priority < quorumMiddle:
+		return queue.LowLane + t.Priority
+	case h.lead != nil:
+		return min(t.Priority, quorumTop) - quorumMiddle
+	case top < queue.LowLane:
+		return min(t.Priority, top)
+	default: // neighbours share a lane
+		return uint8(uint(min(t.Priority, top)) * (queue.LowLane - 1) / uint(top))
+	}
 }
 
 // packBig packs a big message: its chunks first, over as many entries as they
@@ -146,20 +231,25 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish, of *leadSession) b
 		h.chunksOfBig++
 		n++
 	}
-	h.keep(e, h.numberAfter(p), m.Message.Head, persistent)
+	kind := h.traits(p, m.Message.Head)
+	h.keep(e, h.numberAfter(p, kind.lane), m.Message.Head, persistent)
 	if persistent && m.hurried() {
 		e.Sync = true
 	}
+	p.runs = append(p.runs, run{from: h.nextPub, to: h.nextPub + 1, persistent: persistent, cmd: uint32(len(p.cmds))})
 	p.cmds = append(p.cmds, queue.Command{
 		Kind: queue.Enqueue, Count: 1, Persistent: persistent, Bytes: uint64(m.Message.Size()),
-		Chunks: uint32(len(chunks)), Session: session, Upload: h.uploads,
+		Chunks: uint32(len(chunks)), Session: session, Upload: h.uploads, Lane: kind.lane, TTL: kind.ttl,
 	})
+	c := &p.cmds[len(p.cmds)-1]
+	if p.weigh {
+		c.Bytes = kind.size
+	}
 	if of != nil {
-		p.cmds[len(p.cmds)-1].Seq = m.Seq
+		p.enqueued(c, of, m.Seq)
 		p.held = append(p.held, h.taken.publishes[h.nextPub:h.nextPub+1])
 	}
-	p.runs = append(p.runs, run{from: h.nextPub, to: h.nextPub + 1, persistent: persistent})
-	p.messages++
+	p.put(kind.lane, 1)
 	p.ready++
 	h.chunksOfBig = 0
 	h.nextPub++

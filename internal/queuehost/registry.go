@@ -14,6 +14,7 @@ import (
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/clock"
+	"holdfast/internal/queue"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
 	"holdfast/internal/spill"
@@ -68,6 +69,8 @@ type Options struct {
 	// Deleted reports whether a queue that does not run here is known to be deleted,
 	// so that a publish to it counts as settled. Nil: nobody knows. It must not block.
 	Deleted func(seglog.GroupID) bool
+	// Level is the level of the formats that the cluster writes; see docs/internals/formats.md. Nil: 1. It must not block.
+	Level func() uint16
 	// Member reports whether a node is one of the cluster's, as far as this one knows. Nil: all are. It must not block.
 	Member func(node uint64) bool
 }
@@ -109,6 +112,7 @@ type Registry struct {
 	loads   loads
 	loop    loop
 	holders holders
+	dues    dues
 	health  health
 	vacant  vacancies
 	unread  unread
@@ -174,9 +178,9 @@ func (r *Registry) Create(def QueueDef) (*Handle, error) {
 	}
 	h := r.newHost(def)
 	h.claimed = true
-	h.configure = def.AutoDelete
+	h.configure = h.wanted() != queue.Settings{}
 	if reason, hit := r.hit(def); hit {
-		h.m, h.reason = nil, reason
+		h.m, h.besides().reason = nil, reason
 		h.unavailable.Store(amqperr.QueueUnavailable(def.VHost, def.Name, reason))
 	}
 	r.hosts[def.ID] = h
@@ -211,10 +215,10 @@ func (r *Registry) adopt(h *host, def QueueDef) (*Handle, error) {
 	}
 	h.def = def
 	if e := h.unavailable.Load(); e != nil { // now with its name
-		h.unavailable.Store(amqperr.QueueUnavailable(def.VHost, def.Name, h.reason))
+		h.unavailable.Store(amqperr.QueueUnavailable(def.VHost, def.Name, h.reason()))
 	}
 	if h.m != nil && h.m.Applied() == 0 {
-		h.configure = def.AutoDelete
+		h.configure = h.wanted() != queue.Settings{}
 	}
 	return &h.handle, nil
 }
@@ -346,8 +350,8 @@ func (r *Registry) Orphans() []Orphan {
 	var os []Orphan
 	for _, h := range r.sorted(func(h *host) bool { return !h.claimed }) {
 		o := Orphan{ID: h.def.ID, Reason: "no queue of the catalog has this id"}
-		if h.reason != "" {
-			o.Reason = h.reason
+		if why := h.reason(); why != "" {
+			o.Reason = why
 		}
 		os = append(os, o)
 	}

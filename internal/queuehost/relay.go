@@ -386,7 +386,7 @@ func (r *relay) unreadable(it *outgoingItem) {
 	case lost:
 		h.Settle(r.home, one, queue.Discard)
 	case it.event != nil:
-		h.Settle(r.home, one, queue.Requeue)
+		h.Settle(r.home, one, Return)
 	}
 	switch {
 	case it.event != nil:

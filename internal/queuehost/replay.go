@@ -45,7 +45,7 @@ func (h *host) Failed(err error) {
 
 // outOfService says that the queue, or the member here, cannot be used.
 func (h *host) outOfService(reason string) {
-	h.m, h.reason = nil, reason
+	h.m, h.besides().reason = nil, reason
 	h.unavailable.Store(amqperr.QueueUnavailable(h.known().VHost, h.known().Name, reason))
 }
 
@@ -83,8 +83,8 @@ func (h *host) Recover(clean bool) bool {
 	}
 	h.recover, h.clean = true, clean
 	h.items = true
-	h.persistent = h.m.Ready()+h.m.Unacked() > 0
-	h.configure = false // the entries begin with it
+	h.persistent = h.holdsAny()
+	h.configure, h.unset = false, true // the entries begin with it
 	h.count(nil)
 	return h.mustRecoverNow() || h.handle.in.waiting()
 }
@@ -96,6 +96,6 @@ func (h *host) mustRecoverNow() bool {
 	if !h.recover || h.m == nil {
 		return false
 	}
-	return h.m.Ready() > 0 || h.m.Unacked() > 0 || h.m.Consumers() > 0 || h.m.HandedOut() ||
+	return h.holdsAny() || h.m.Consumers() > 0 || h.m.HandedOut() ||
 		h.m.Next(queue.ChunkLane).Ordinal() > 1
 }

@@ -193,7 +193,7 @@ func (q *entry) sendPublishes(last uint64, behind bool) bool {
 	if !q.sendChunks(ps[0].Message.Chunks) {
 		return false
 	}
-	out.head, out.publishes, out.first = q.head(farPublish), ps, s.published+1
+	out.head, out.publishes, out.first, out.known = q.head(farPublish), ps, s.published+1, q.base
 	if !f.send(s.home, true, out.publish) {
 		return false
 	}
@@ -230,11 +230,12 @@ func (q *entry) hears(kind farKind, c *cut) bool {
 		}
 		return true
 	case farResumed:
-		session, accepted := c.Uint(), c.Uint()
-		if !c.ended() {
+		session, last := c.Uint(), c.Uint()
+		refused, ok := c.ranges()
+		if !ok {
 			return false
 		}
-		q.resumed(session, accepted)
+		q.resumed(session, last, refused)
 		return true
 	case farElsewhere:
 		leader := c.Uint()
@@ -254,16 +255,20 @@ func (q *entry) hears(kind farKind, c *cut) bool {
 	return q.f.carryOut(kind, c)
 }
 
-// resumed goes on with the session.
-func (q *entry) resumed(session, accepted uint64) {
+// resumed goes on with the session. The queue has dealt with the publishes up to number last, and has refused some of them.
+func (q *entry) resumed(session, last uint64, refused []queue.Range) {
 	s := &q.f.session
 	if q.state != resuming {
 		return
 	}
 	if q.session != 0 && q.session != session {
 		q.lost()
-	} else if accepted > q.base && !planted.Is(planted.SentTwice) {
-		q.tell(int(min(accepted-q.base, uint64(q.sent))), Accepted)
+	} else if !planted.Is(planted.SentTwice) {
+		for _, r := range refused {
+			q.tellUpTo(min(r.First-1, last), Accepted)
+			q.tellUpTo(min(r.Last, last), Refused)
+		}
+		q.tellUpTo(last, Accepted)
 	}
 	q.session, q.epoch, q.published = session, q.opening, false
 	q.base, q.sent, q.elsewhere, q.unanswered = 0, 0, 0, 0
@@ -280,6 +285,13 @@ func (q *entry) resumed(session, accepted uint64) {
 		if c := s.consumers[id]; !planted.Is(planted.ConsumersNotAgain) && !c.silent && !c.leaving && (c.used && c.getter || c.attached && !c.getter) {
 			q.again = append(q.again, id)
 		}
+	}
+}
+
+// tellUpTo tells the outcome of those publishes that were sent, up to a number in the epoch.
+func (q *entry) tellUpTo(last uint64, o Outcome) {
+	if last > q.base {
+		q.tell(int(min(last-q.base, uint64(q.sent))), o)
 	}
 }
 

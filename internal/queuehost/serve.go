@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"holdfast/internal/queue"
 )
@@ -24,6 +25,7 @@ type session struct {
 	epoch     uint64                                // of its publishing half, of a quorum queue
 	known     map[queue.ConsumerID]queue.ConsumerID // the consumers that it had when it was resumed, by what the guest calls them
 	published uint64                                // number of the last publish taken in
+	settled   atomic.Uint64                         // of the last publish whose outcome is known to have arrived, of a quorum queue
 	urgent    uint64                                // number of the last settlements and credit
 	held      []heldMessage
 	chunks    [][]byte // of the publish that is coming
@@ -193,7 +195,7 @@ func (s *session) takeBulk(kind farKind, c cut) bool {
 
 // publish puts publishes into the queue. They come without a gap, or not at all.
 func (s *session) publish(c *cut) bool {
-	c.Uint() // the epoch of the publishing half
+	s.settled.Store(c.Uint())
 	if c.Uint() != s.published+1 {
 		return false
 	}

@@ -24,16 +24,20 @@ func (s *session) resumes(c *cut) bool {
 	return true
 }
 
-// resumed says that the session is resumed; known are the consumers that it has. It
-// runs on the queue's worker.
-func (s *session) resumed(id queue.SessionID, accepted uint64, known map[queue.ConsumerID]queue.ConsumerID) {
+// resumed says that the session is resumed; known are the consumers that it has, refused those of the publishes up to number
+// accepted that the queue has not taken. It runs on the queue's worker.
+func (s *session) resumed(id queue.SessionID, accepted uint64, refused []queue.Range, known map[queue.ConsumerID]queue.ConsumerID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
 		return
 	}
 	s.known = known
-	s.answers.push(bytecodec.AppendUints(s.headOf(farResumed).append(nil), uint64(id), accepted))
+	msg := bytecodec.AppendUints(s.headOf(farResumed).append(nil), uint64(id), accepted)
+	for _, r := range refused {
+		msg = bytecodec.AppendUints(msg, r.First, r.Last-r.First)
+	}
+	s.answers.push(msg)
 	s.flush()
 }
 

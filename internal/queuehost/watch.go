@@ -44,12 +44,13 @@ func (w *watch) take() []*entry {
 }
 
 // Tick lets time pass for the entries of quorum queues that wait for something, and for queues that hold
-// something back. The node calls it every 50 ms, or a simulator.
+// something back, or in which something is due. The node calls it every 50 ms, or a simulator.
 func (r *Registry) Tick() {
 	for _, q := range r.near.watch.take() {
 		q.f.handle.group.Wake()
 	}
 	r.holders.tick()
+	r.dues.tick(r.o.Clock.Mono())
 	r.tickStrangers()
 }
 

@@ -209,10 +209,18 @@ func (ch *channel) getter(s *broker.Subscription) *holder {
 	return s.Session.(*holder)
 }
 
-// rejection is what basic.reject and basic.nack mean.
+// rejection is what basic.reject means.
 func rejection(requeue bool) broker.Settlement {
 	if requeue {
 		return broker.Requeue
+	}
+	return broker.Discard
+}
+
+// refusal is what basic.nack means: a return is no failure.
+func refusal(requeue bool) broker.Settlement {
+	if requeue {
+		return broker.Return
 	}
 	return broker.Discard
 }
@@ -271,7 +279,7 @@ func (ch *channel) requeueAll(s *settling) {
 	f := &ch.flow
 	f.mu.Lock()
 	f.unacked.takeUpTo(^uint64(0), func(_ uint64, c checkout) {
-		s.add(c, broker.Requeue)
+		s.add(c, broker.Return)
 		f.settledLocked(c.holder)
 	})
 	f.mu.Unlock()

@@ -71,7 +71,7 @@ func (ch *channel) rareMethod(id wire.MethodID, args []byte) *amqperr.Error {
 	}
 	switch m := m.(type) {
 	case *wire.BasicNack:
-		return ch.settle(m.DeliveryTag, m.Multiple, rejection(m.Requeue))
+		return ch.settle(m.DeliveryTag, m.Multiple, refusal(m.Requeue))
 	case *wire.BasicReject:
 		return ch.settle(m.DeliveryTag, false, rejection(m.Requeue))
 	case *wire.BasicQos:

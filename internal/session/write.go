@@ -284,6 +284,9 @@ func (w *writer) message(it *item) {
 		}
 		w.buf = wire.AppendMethod(w.buf, ch.number, &w.deliver)
 	}
+	if d.Counted && d.Acquired > 0 {
+		v.Properties = withCounts(v.Properties, d, int(w.c.frameMax))
+	}
 	w.content(ch, h, v, m, load)
 }
 

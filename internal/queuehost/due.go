@@ -1,0 +1,93 @@
+package queuehost
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"sync"
+
+	"holdfast/internal/queue"
+	"holdfast/internal/replica"
+)
+
+// What a worker is to look at when it is woken.
+const (
+	alertSettings = 1 << iota // the catalog says something else
+	alertDue                  // the time has come for something
+)
+
+// dues is the queues in which something is due at a time. An idle queue is not among them.
+type dues struct {
+	mu   sync.Mutex
+	heap dueHeap
+}
+
+// due is a queue and a time. It counts only if it is the one that the queue has.
+type due struct {
+	at int64 // clock.Mono
+	h  *host
+}
+
+type dueHeap []due
+
+func (d dueHeap) Len() int           { return len(d) }
+func (d dueHeap) Less(i, j int) bool { return d[i].at < d[j].at }
+func (d dueHeap) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *dueHeap) Push(x any)        { *d = append(*d, x.(due)) }
+
+// Pop implements heap.Interface.
+func (d *dueHeap) Pop() any {
+	last := len(*d) - 1
+	x := (*d)[last]
+	(*d)[last] = due{}
+	*d = (*d)[:last]
+	return x
+}
+
+// set has a queue woken at a time, if it is not earlier anyhow.
+func (x *dues) set(h *host, at int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if h.due != 0 && h.due <= at {
+		return
+	}
+	h.due = at
+	heap.Push(&x.heap, due{at, h})
+}
+
+// tick wakes the queues whose time has come.
+func (x *dues) tick(now int64) {
+	var list []*host
+	x.mu.Lock()
+	for len(x.heap) > 0 && x.heap[0].at <= now {
+		d := heap.Pop(&x.heap).(due)
+		if d.h.due == d.at {
+			d.h.due = 0
+			list = append(list, d.h)
+		}
+	}
+	x.mu.Unlock()
+	slices.SortFunc(list, func(a, b *host) int { return cmp.Compare(a.def.ID, b.def.ID) })
+	for _, h := range list {
+		h.alert.Or(alertDue)
+		h.group.Wake()
+	}
+}
+
+// schedule has the worker woken when something is due next. now is the time of the queue.
+func (h *host) schedule(now int64) {
+	if h.m == nil || h.lead != nil && !h.lead.serving {
+		return
+	}
+	if at, ok := h.m.NextDeadline(); ok {
+		h.reg.dues.set(h, max(h.reg.o.Clock.Mono()+max(at-now, 0), 1))
+	}
+}
+
+// packDue packs what is due.
+func (h *host) packDue(e *replica.Entry, p *pack) {
+	if at, ok := h.m.NextDeadline(); ok && at <= e.Time {
+		p.cmds = append(p.cmds, queue.Command{Kind: queue.Due})
+		p.must = true
+	}
+}

@@ -1,0 +1,91 @@
+package queuehost
+
+import (
+	"holdfast/internal/queue"
+	"holdfast/internal/seglog"
+)
+
+// wanted is what the machine should be set to, as far as the catalog has told it.
+func (h *host) wanted() queue.Settings {
+	def := h.known()
+	var s queue.Settings
+	if def.Settings != nil {
+		s = def.Settings.Settings
+	}
+	s.AutoDelete = def.AutoDelete
+	return s
+}
+
+// packSettings has the machine follow the catalog. For a queue that holds nothing that can wait for another command.
+func (h *host) packSettings(p *pack) {
+	w := h.wanted()
+	switch {
+	case h.configure && w == queue.Settings{AutoDelete: w.AutoDelete}:
+		p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: w.AutoDelete})
+	case h.configure, h.unset && h.m.Settings() != w:
+		p.cmds = append(p.cmds, queue.Command{Kind: queue.Set, Set: &w})
+		p.must = p.must || h.holdsAny()
+	}
+}
+
+// holdsAny reports whether there is any message in the queue.
+func (h *host) holdsAny() bool {
+	return h.m.Ready()+h.m.Unacked()+h.m.DeadCount() > 0
+}
+
+// SetSettings has a queue that runs here, or has a member here, follow other arguments and policies than those that it was made with, or
+// that were told last. It takes effect with the next entry of whoever puts its commands in order.
+func (r *Registry) SetSettings(id seglog.GroupID, s Settings) {
+	r.mu.RLock()
+	h := r.hosts[id]
+	r.mu.RUnlock()
+	if h == nil {
+		return
+	}
+	for {
+		old := h.named.Load()
+		def := h.def
+		if old != nil {
+			def = *old
+		}
+		if def.Settings != nil && *def.Settings == s || def.Settings == nil && s == (Settings{}) {
+			return
+		}
+		def.Settings = &s
+		if h.named.CompareAndSwap(old, &def) {
+			break
+		}
+	}
+	h.alert.Or(alertSettings)
+	h.group.Wake()
+}
+
+// examines reports whether priorities and expirations of messages count: commands that say so can be read by every node.
+func (r *Registry) examines() bool { return r.o.Level != nil && r.o.Level() >= 2 }
+
+// returned is Return, or what there is of it for a cluster of an older level.
+func (r *Registry) returned() queue.Settlement {
+	if r.examines() {
+		return Return
+	}
+	return queue.Requeue
+}
+
+// counts reports whether consumers are told how often a message came back: of a quorum queue, and where there is a limit.
+func (h *host) counts() bool {
+	return (h.lead != nil || h.m.Settings().DeliveryLimit > 0) && h.reg.examines()
+}
+
+// packAsSet notes what counts of publishes.
+func (h *host) packAsSet(p *pack) {
+	s := h.m.Settings()
+	for i := range p.cmds { // from now on
+		if c := &p.cmds[i]; c.Kind == queue.Set {
+			s = *c.Set
+		}
+	}
+	p.examine = h.reg.examines()
+	p.weigh = s.MaxBytes > 0 || s.HeldMostBytes > 0
+	p.refuses = s.Overflow != queue.OverflowDropHead || s.HeldMost > 0 || s.HeldMostBytes > 0
+	p.top = s.TopPriority
+}

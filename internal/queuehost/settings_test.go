@@ -1,0 +1,203 @@
+package queuehost
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"holdfast/internal/message"
+	"holdfast/internal/queue"
+	"holdfast/internal/replica"
+	"holdfast/internal/seglog"
+	"holdfast/internal/wire"
+)
+
+// newest is a rig at the newest level of the formats.
+func newest(_ *replica.Options, o *Options) { o.Level = func() uint16 { return 2 } }
+
+func set(def QueueDef, s queue.Settings) QueueDef {
+	def.Settings = &Settings{Settings: s}
+	return def
+}
+
+// body makes a real message.
+func body(text string, set wire.PropertySet) message.Message {
+	var b message.Builder
+	b.Begin("", "q", wire.NewProperties(set), uint64(len(text)), true)
+	b.Write([]byte(text))
+	return b.Message()
+}
+
+func putBodies(h *Handle, tk Ticket, persistent bool, ms ...message.Message) {
+	ps := make([]Publish, len(ms))
+	for i, m := range ms {
+		ps[i] = Publish{Message: m, Persistent: persistent, Ticket: tk, Seq: uint64(i + 1)}
+	}
+	h.Publish(ps)
+}
+
+// texts are the bodies of deliveries.
+func (s *sink) texts() (out []string) {
+	for _, d := range s.got {
+		v, _ := message.Parse(d.Message.Head)
+		out = append(out, string(v.Body))
+	}
+	return out
+}
+
+// letters is an owner that takes dead letters.
+type letters struct{ got []string }
+
+func (*letters) Unused(seglog.GroupID) {}
+
+func (l *letters) DeadLetters(_ *Handle, ds []DeadLetter) {
+	for _, d := range ds {
+		head := d.Message.Head
+		v, _ := message.Parse(head)
+		l.got = append(l.got, fmt.Sprintf("%d %s %v", d.ID, v.Body, d.Reason))
+	}
+}
+
+// A queue that is as long as it may be refuses publishes, those that do not fit and no others, and says so at once.
+func TestFullQueueRefuses(t *testing.T) {
+	full := queue.Settings{MaxLength: queue.Most(2), Overflow: queue.OverflowReject}
+	r := newRig(t, newFakeLog(), []QueueDef{set(durable(7), full), set(transient(8), full)}, newest)
+	tk := &tickets{}
+	publish(r.queue(7), tk, true, "a", "b", "c", "d")
+	r.step()
+	want(t, "before the sync", tk.got, []outcome{{3, 4, Refused}})
+	r.settle()
+	want(t, "after it", tk.got, []outcome{{3, 4, Refused}, {1, 2, Accepted}})
+	want(t, "ready", r.queue(7).Stats().Ready, uint64(2))
+	want(t, "refused", r.queue(7).Nacks().Refused, uint64(2))
+	want(t, "given back to the log", r.log.released[7], []seglog.Range{{First: 3, Last: 4}})
+
+	s := &sink{}
+	tk = &tickets{}
+	r.queue(8).Attach(unlimited(1), s, func(queue.ConsumerID, error) {})
+	publish(r.queue(8), tk, false, "a", "b", "c", "d") // one goes to the consumer
+	r.step()
+	want(t, "of the transient queue", tk.got, []outcome{{1, 3, Accepted}, {4, 4, Refused}})
+}
+
+// What the catalog says later is followed at once, also by a queue that nobody uses.
+func TestSettingsAreFollowed(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)}, newest)
+	publish(r.queue(7), nil, true, "a", "b", "c")
+	r.settle()
+	r.host(7).reg.SetSettings(7, Settings{Settings: queue.Settings{MaxLength: queue.Most(1)}})
+	r.settle()
+	want(t, "ready", r.queue(7).Stats().Ready, uint64(1))
+	n := len(r.log.records)
+	r.host(7).reg.SetSettings(7, Settings{Settings: queue.Settings{MaxLength: queue.Most(1)}})
+	r.settle()
+	want(t, "entries for what is the case already", len(r.log.records), n)
+
+	// The next start is told by the catalog, not by the log.
+	later := newRig(t, r.log.crashed(), []QueueDef{set(durable(7), queue.Settings{Overflow: queue.OverflowReject, MaxLength: queue.Most(5)})}, newest)
+	later.settle()
+	want(t, "settings after a restart", later.host(7).m.Settings(), queue.Settings{Overflow: queue.OverflowReject, MaxLength: queue.Most(5)})
+}
+
+// Messages leave when their time is over, without anybody asking, and their space with them.
+func TestExpiredMessagesLeave(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{set(durable(7), queue.Settings{TTL: queue.Most(5000)})}, newest)
+	h := r.queue(7)
+	putBodies(h, nil, true, body("a", wire.PropertySet{Expiration: "1000"}), body("b", wire.PropertySet{}), body("c", wire.PropertySet{Expiration: "60000"}))
+	r.settle()
+	pass := func(d time.Duration) {
+		r.clock.Advance(d)
+		r.host(7).reg.Tick()
+		r.settle()
+	}
+	pass(900 * time.Millisecond)
+	want(t, "ready after 0.9 s", h.Stats().Ready, uint64(3))
+	pass(200 * time.Millisecond)
+	want(t, "ready after 1.1 s", h.Stats().Ready, uint64(2))
+	pass(3800 * time.Millisecond)
+	want(t, "ready after 4.9 s", h.Stats().Ready, uint64(2))
+	pass(200 * time.Millisecond)
+	want(t, "ready after 5.1 s", h.Stats().Ready, uint64(0))
+	want(t, "given back to the log", r.log.released[7], []seglog.Range{{First: 1, Last: 1}, {First: 2, Last: 3}})
+	n := len(r.log.records)
+	pass(time.Minute)
+	want(t, "entries of an empty queue", len(r.log.records), n)
+}
+
+// A cluster of the level before has no priorities, no expirations and no blameless returns.
+func TestFirstLevelKnowsNoTraits(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
+	s := &sink{}
+	putBodies(r.queue(7), nil, true, body("a", wire.PropertySet{Expiration: "0", Priority: new(uint8(9))}))
+	r.settle()
+	id := r.queue(7).Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	r.settle()
+	r.queue(7).Settle(id, ids(1, 1), Return)
+	r.settle()
+	want(t, "deliveries", s.texts(), []string{"a", "a"})
+	want(t, "count", s.got[1].Count, uint32(1))
+	want(t, "counted", s.got[1].Counted, false)
+}
+
+func TestPrioritiesOfClassicQueues(t *testing.T) {
+	p := func(n uint8) wire.PropertySet { return wire.PropertySet{Priority: new(n)} }
+	for _, c := range []struct {
+		top  uint8
+		want []string
+	}{
+		{0, []string{"1", "9", "none", "255", "200"}},
+		{5, []string{"9", "255", "200", "1", "none"}},
+		{255, []string{"255", "200", "9", "1", "none"}},
+	} {
+		r := newRig(t, newFakeLog(), []QueueDef{set(durable(7), queue.Settings{TopPriority: c.top})}, newest)
+		h, s := r.queue(7), &sink{}
+		putBodies(h, nil, true, body("1", p(1)), body("9", p(9)), body("none", wire.PropertySet{}), body("255", p(255)), body("200", p(200)))
+		r.settle()
+		h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+		r.settle()
+		want(t, fmt.Sprint("with ", c.top), s.texts(), c.want)
+	}
+}
+
+// basic.nack is no failure and basic.reject is one; both are told.
+func TestReturnsAreCounted(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{set(durable(7), queue.Settings{DeliveryLimit: queue.Most(1)})}, newest)
+	h, s := r.queue(7), &sink{}
+	publish(h, nil, true, "a")
+	id := h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	r.settle()
+	for i, how := range []queue.Settlement{Return, queue.Requeue, Return, queue.Requeue} {
+		n := uint64(i + 1)
+		h.Settle(id, ids(n, n), how)
+		r.settle()
+	}
+	var counts []string
+	for _, d := range s.got {
+		counts = append(counts, fmt.Sprint(d.Count, " of ", d.Acquired, d.Counted))
+	}
+	want(t, "counts", counts, []string{"0 of 0 true", "0 of 1 true", "1 of 2 true", "1 of 3 true"})
+	want(t, "left", h.Stats().Ready+h.Stats().Unacked, uint64(0))
+}
+
+// Dead letters come again until they are buried.
+func TestDeadLettersComeUntilTheyAreBuried(t *testing.T) {
+	def := set(durable(7), queue.Settings{MaxLength: queue.Most(1), DeadLetter: queue.DeadLetterHeld})
+	r := newRig(t, newFakeLog(), []QueueDef{def}, newest)
+	l := &letters{}
+	r.host(7).reg.SetOwner(l)
+	putBodies(r.queue(7), nil, true, body("a", wire.PropertySet{}), body("b", wire.PropertySet{}), body("c", wire.PropertySet{}))
+	r.settle()
+	want(t, "dead", l.got, []string{"1 a dropped", "2 b dropped"})
+	r.host(7).handle.Bury([]queue.Range{{First: 1, Last: 1}})
+	r.settle()
+	want(t, "given back to the log", r.log.released[7], []seglog.Range{{First: 1, Last: 1}})
+
+	l = &letters{}
+	again := newRig(t, r.log.crashed(), []QueueDef{def}, newest, func(_ *replica.Options, o *Options) { o.Owner = l })
+	again.settle()
+	want(t, "dead after a restart", len(l.got), 1)
+	again.host(7).handle.Bury([]queue.Range{{First: 2, Last: 2}})
+	again.settle()
+	want(t, "ready", again.queue(7).Stats().Ready, uint64(1))
+	want(t, "live", again.host(7).m.Live(nil), []queue.Numbers{{First: 3, Last: 3}})
+}
