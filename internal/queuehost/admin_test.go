@@ -121,6 +121,8 @@ func (o *owner) Unused(id seglog.GroupID) bool {
 	return o.seals
 }
 
+func (o *owner) DeadLetters(*Handle, []DeadLetter) {}
+
 func TestAutoDeleteTellsTheOwner(t *testing.T) {
 	r := newRig(t, newFakeLog(), []QueueDef{{ID: 7, AutoDelete: true}, {ID: 8}})
 	o := &owner{}

@@ -125,7 +125,26 @@ type Owner interface {
 	// the queue is sealed: it must be dropped or unsealed. It runs on the
 	// queue's shard worker and must not block.
 	Unused(id seglog.GroupID) (seal bool)
+	// DeadLetters hands over messages that have died in a queue, in the order of their deaths; h is good for Handle.Bury and
+	// Handle.TellDead. It runs on the queue's shard worker and must not block; the slice is reused after the call. A letter
+	// comes again until it is buried: at TellDead, after a restart, from the next leader.
+	DeadLetters(h *Handle, ds []DeadLetter)
 }
+
+// DeadLetter is a message that has died in a queue, on its way to where its dead letters go. It stays in the queue until it is buried.
+type DeadLetter struct {
+	ID     uint64       // in the queue, dense, from 1; what Handle.Bury names
+	Reason queue.Reason // Discarded, Expired, Dropped (for a limit), or else returned too often
+	Time   int64        // of its death, s since 1970
+	// Message is the message, if it is in memory; then Load is nil.
+	Message message.Message
+	// Load is as in a Delivery: whoever has the letter must call Load.Load, or Load.Drop if it never will.
+	Load *Loader
+}
+
+// DeadWindow is how many letters a queue hands over at most, from the oldest on that is not buried: one that is older than
+// another by as much, or more, has been buried or dropped.
+const DeadWindow = 256
 
 // QueueDef is a queue as the catalog defines it.
 type QueueDef struct {

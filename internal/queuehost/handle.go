@@ -230,6 +230,22 @@ func (h *Handle) Barrier(t Ticket, seq uint64) {
 	h.put(op{kind: opBarrier, first: seq, last: seq, call: &call{ticket: t}})
 }
 
+// Bury ends dead letters that Owner.DeadLetters was given: they have arrived, or nobody is to have them. Ids that are
+// buried already are ignored. The slice is free after the call.
+func (h *Handle) Bury(ids []queue.Range) {
+	if len(ids) == 0 {
+		return
+	}
+	b := h.in.lock()
+	for _, r := range ids {
+		b.ops = append(b.ops, op{kind: opBury, first: r.First, last: r.Last})
+	}
+	h.release()
+}
+
+// TellDead has the dead letters that are not buried, as far as the window goes, handed to the owner again.
+func (h *Handle) TellDead() { h.put(op{kind: opTellDead}) }
+
 // Stats returns the queue's counters without disturbing its worker. Those of a
 // queue on another node are as of the last Explain, its counts as of the last Count;
 // those of a quorum queue as the member here knows them, if there is one.

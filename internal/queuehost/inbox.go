@@ -49,6 +49,8 @@ const (
 	opResume   // the rest: of a session with a quorum queue
 	opReattach // first: the last delivery received; last: the last one it may get
 	opMark     // settlements up to number first are among those before
+	opBury     // first, last: dead letters
+	opTellDead
 )
 
 // op is one command. It is a flat union, so that the frequent ones cost no allocation.
