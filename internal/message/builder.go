@@ -2,7 +2,9 @@ package message
 
 import (
 	"encoding/binary"
+	"unsafe"
 
+	"holdfast/internal/bytecodec"
 	"holdfast/internal/invariant"
 )
 
@@ -37,20 +39,53 @@ type Builder struct {
 	left   uint64 // of size, still to come
 }
 
+// Heading is everything of a message but its body.
+type Heading struct {
+	Exchange, Key []byte // short strings
+	Properties    []byte
+	Hidden        []byte // made by AppendHidden; nil: there are none
+	Persistent    bool
+	History       bool
+	Rekeyed       bool
+}
+
+// AppendHidden appends a key to Heading.Hidden.
+func AppendHidden[S string | []byte](dst []byte, key S) []byte {
+	return bytecodec.AppendBytes(dst, key)
+}
+
 // Begin starts a message with a body of bodySize bytes, which Write brings.
 // Nothing of the arguments is kept. Exchange and key are short strings. A
 // message begun before and not finished is forgotten.
 func (b *Builder) Begin(exchange, key string, properties []byte, bodySize uint64, persistent bool) {
-	if len(exchange) > 255 || len(key) > 255 {
-		invariant.Failf("message: exchange of %d and routing key of %d bytes", len(exchange), len(key))
+	b.BeginWith(&Heading{Exchange: bytesOf(exchange), Key: bytesOf(key), Properties: properties, Persistent: persistent}, bodySize)
+}
+
+// bytesOf is the bytes of s, for a call that only reads them.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// BeginWith is Begin for a message with any heading, which is not kept either.
+func (b *Builder) BeginWith(h *Heading, bodySize uint64) {
+	if len(h.Exchange) > 255 || len(h.Key) > 255 {
+		invariant.Failf("message: exchange of %d and routing key of %d bytes", len(h.Exchange), len(h.Key))
 	}
 	b.begun, b.chunks, b.chunk = true, nil, nil
 	b.size, b.left = bodySize, bodySize
 
-	fields := minHead + len(exchange) + len(key) + len(properties)
+	fields := minHead + len(h.Exchange) + len(h.Key) + len(h.Properties)
 	var flags byte
-	if persistent {
+	if h.Persistent {
 		flags |= flagPersistent
+	}
+	if h.History {
+		flags |= flagHistory
+	}
+	if h.Rekeyed {
+		flags |= flagRekeyed
+	}
+	if len(h.Hidden) > 0 {
+		flags |= flagHidden
+		fields += 4 + len(h.Hidden)
 	}
 	first := fields // bytes of the head to make room for at once
 	if bodySize > ChunkSize {
@@ -64,17 +99,34 @@ func (b *Builder) Begin(exchange, key string, properties []byte, bodySize uint64
 		}
 	}
 
-	h := append(b.alloc(first), flags, byte(len(exchange)))
-	h = append(h, exchange...)
-	h = append(h, byte(len(key)))
-	h = append(h, key...)
-	h = binary.BigEndian.AppendUint32(h, uint32(len(properties)))
-	h = append(h, properties...)
-	if flags&flagChunked != 0 {
-		h = binary.BigEndian.AppendUint64(h, bodySize)
-		h = binary.BigEndian.AppendUint32(h, uint32(chunksFor(bodySize)))
+	head := append(b.alloc(first), flags, byte(len(h.Exchange)))
+	head = append(head, h.Exchange...)
+	head = append(head, byte(len(h.Key)))
+	head = append(head, h.Key...)
+	head = binary.BigEndian.AppendUint32(head, uint32(len(h.Properties)))
+	head = append(head, h.Properties...)
+	if flags&flagHidden != 0 {
+		head = binary.BigEndian.AppendUint32(head, uint32(len(h.Hidden)))
+		head = append(head, h.Hidden...)
 	}
-	b.head = h
+	if flags&flagChunked != 0 {
+		head = binary.BigEndian.AppendUint64(head, bodySize)
+		head = binary.BigEndian.AppendUint32(head, uint32(chunksFor(bodySize)))
+	}
+	b.head = head
+}
+
+// Readdress returns a message with the body of another one, whose head is v and whose chunks, if it has any, are given. It keeps the chunks
+// and nothing else of the arguments.
+func (b *Builder) Readdress(h *Heading, v View, chunks [][]byte) Message {
+	b.BeginWith(h, v.BodySize)
+	if v.Chunks == 0 {
+		b.Write(v.Body)
+		return b.Message()
+	}
+	m := Message{Head: b.head, Chunks: chunks}
+	b.begun, b.head = false, nil
+	return m
 }
 
 // Remaining returns how many bytes of the body are still to come.

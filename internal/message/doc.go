@@ -13,6 +13,6 @@
 // Map of the files:
 //
 //	message.go   Message, and the layout of its head
-//	view.go      Parse: the fields of a head
+//	view.go      Parse: the fields of a head; what decides how a queue keeps a message
 //	builder.go   Builder: from frames to a Message
 package message

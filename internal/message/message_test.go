@@ -159,7 +159,8 @@ func TestParseRefuses(t *testing.T) {
 		return head
 	}
 	for name, head := range map[string][]byte{
-		"unknown flag":       change(small, 0, 5),
+		"unknown flag":       change(small, 0, 1<<5|1),
+		"no hidden keys":     change(small, 0, flagHidden),
 		"chunks not of size": change(big, -1, 3),
 		"chunked but small":  change(big, -7, 0),
 		"bytes behind":       append(bytes.Clone(big), 0),
@@ -175,6 +176,7 @@ func FuzzParse(f *testing.F) {
 	var b Builder
 	f.Add(build(&b, published{"x", "k", []byte{0, 0}, []byte("body"), true}, 9).Head)
 	f.Add(build(&b, published{"x", "k", nil, noise[:ChunkSize+1], false}, 1<<20).Head)
+	f.Add(b.Readdress(&Heading{Key: []byte("k"), Hidden: AppendHidden(AppendHidden(nil, "a"), ""), History: true, Rekeyed: true}, View{Body: []byte("b"), BodySize: 1}, nil).Head)
 	f.Fuzz(func(t *testing.T, head []byte) {
 		v, err := Parse(head)
 		if err != nil {
@@ -184,17 +186,24 @@ func FuzzParse(f *testing.F) {
 		if v.Chunks > 0 {
 			n += chunkTrailer
 		}
+		if v.Hidden != nil {
+			n += 4 + len(v.Hidden)
+		}
 		if n != len(head) {
 			t.Fatalf("%d of %d bytes were understood", n, len(head))
 		}
-		if v.Chunks > 0 {
-			return
-		}
-		p := published{string(v.Exchange), string(v.RoutingKey), v.Properties, v.Body, v.Persistent}
-		if m := build(new(Builder), p, 1000); !bytes.Equal(m.Head, head) {
+		if m := new(Builder).Readdress(heading(v), v, nil); !bytes.Equal(m.Head, head) {
 			t.Fatalf("built again it is %x, not %x", m.Head, head)
 		}
 	})
+}
+
+// heading is what a message has beside its body.
+func heading(v View) *Heading {
+	return &Heading{
+		Exchange: v.Exchange, Key: v.RoutingKey, Properties: v.Properties, Hidden: v.Hidden,
+		Persistent: v.Persistent, History: v.History, Rekeyed: v.Rekeyed,
+	}
 }
 
 // A publisher that announces a large body and sends little of it holds little of the broker's memory.

@@ -2,6 +2,8 @@ package message
 
 import (
 	"bytes"
+	"slices"
+	"strings"
 	"testing"
 
 	"holdfast/internal/wire"
@@ -46,7 +48,12 @@ func TestTraits(t *testing.T) {
 	}
 }
 
-func TestReaddressed(t *testing.T) {
+func TestReaddress(t *testing.T) {
+	keys := []string{"", "a", strings.Repeat("k", 1000)}
+	var hidden []byte
+	for _, k := range keys {
+		hidden = AppendHidden(hidden, k)
+	}
 	for _, size := range []int{0, 1, ownSize, ChunkSize, ChunkSize + 1, 2*ChunkSize + 5} {
 		var b Builder
 		old := published{"from", "key", wire.NewProperties(wire.PropertySet{Expiration: "5"}), noise[:size], size%2 == 0}
@@ -55,10 +62,34 @@ func TestReaddressed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if v.History || v.Rekeyed || v.Hidden != nil {
+			t.Fatalf("a message as it was published has a history: %+v", v)
+		}
 		fresh := old
-		fresh.exchange, fresh.key, fresh.properties = "to", "another", wire.NewProperties(wire.PropertySet{MessageID: "7"})
-		same(t, Readdressed(m, v, fresh.exchange, fresh.key, wire.Properties(fresh.properties)), fresh)
+		fresh.exchange, fresh.key, fresh.properties = "to", "another", wire.NewProperties(wire.PropertySet{MessageID: "7", Priority: new(uint8(3))})
+		h := Heading{
+			Exchange: []byte(fresh.exchange), Key: []byte(fresh.key), Properties: fresh.properties, Persistent: fresh.persistent,
+			Hidden: hidden, History: true, Rekeyed: size%2 == 1,
+		}
+		again := b.Readdress(&h, v, m.Chunks)
+		same(t, again, fresh)
 		same(t, m, old)
+		v, _ = Parse(again.Head)
+		var got []string
+		for k := range v.HiddenKeys() {
+			got = append(got, string(k))
+		}
+		if !slices.Equal(got, keys) || !v.History || v.Rekeyed != h.Rekeyed {
+			t.Fatalf("history %v, rekeyed %v, hidden %q", v.History, v.Rekeyed, got)
+		}
+		if got := ReadTraits(again.Head); !Special(again.Head) || got != (Traits{Size: uint64(size), Priority: 3, HasPriority: true}) {
+			t.Fatalf("traits %+v", got)
+		}
+		for n := range len(again.Head) - len(v.Body) {
+			if _, err := Parse(again.Head[:n]); err == nil {
+				t.Fatalf("the first %d bytes parse", n)
+			}
+		}
 	}
 }
 

@@ -3,7 +3,9 @@ package message
 import (
 	"encoding/binary"
 	"errors"
+	"iter"
 
+	"holdfast/internal/bytecodec"
 	"holdfast/internal/wire"
 )
 
@@ -16,6 +18,9 @@ type View struct {
 	Exchange   []byte
 	RoutingKey []byte
 	Properties wire.Properties // raw, as in a content header
+	History    bool            // x-death and its relatives in the headers are this server's own
+	Rekeyed    bool            // it has no routing keys but the one, whatever its CC header says
+	Hidden     []byte          // keys of its BCC header, which nobody is shown; see HiddenKeys
 	Body       []byte          // empty if the body is in chunks
 	BodySize   uint64
 	Chunks     int // number of chunks the body is in; 0 = the body is Body
@@ -24,24 +29,26 @@ type View struct {
 // Parse reads a head. It accepts exactly what a Builder makes; it does not
 // look into the properties.
 func Parse(head []byte) (View, error) {
-	if len(head) < minHead || head[0]&^(flagPersistent|flagChunked) != 0 {
+	if len(head) < minHead || head[0]&^flagsKnown != 0 {
 		return View{}, ErrFormat
 	}
-	v := View{Persistent: head[0]&flagPersistent != 0}
+	v := View{Persistent: head[0]&flagPersistent != 0, History: head[0]&flagHistory != 0, Rekeyed: head[0]&flagRekeyed != 0}
 	rest := head[1:]
 	var ok bool
 	if v.Exchange, rest, ok = cutShort(rest); !ok {
 		return View{}, ErrFormat
 	}
-	if v.RoutingKey, rest, ok = cutShort(rest); !ok || len(rest) < 4 {
+	if v.RoutingKey, rest, ok = cutShort(rest); !ok {
 		return View{}, ErrFormat
 	}
-	n := uint64(binary.BigEndian.Uint32(rest))
-	rest = rest[4:]
-	if n > uint64(len(rest)) {
+	if v.Properties, rest, ok = cutLong(rest); !ok {
 		return View{}, ErrFormat
 	}
-	v.Properties, rest = rest[:n:n], rest[n:]
+	if head[0]&flagHidden != 0 {
+		if v.Hidden, rest, ok = cutLong(rest); !ok || len(v.Hidden) == 0 || !areKeys(v.Hidden) {
+			return View{}, ErrFormat
+		}
+	}
 	if head[0]&flagChunked == 0 {
 		if len(rest) > ChunkSize {
 			return View{}, ErrFormat
@@ -60,6 +67,26 @@ func Parse(head []byte) (View, error) {
 	return v, nil
 }
 
+// HiddenKeys yields the routing keys of the message's BCC header, borrowed.
+func (v *View) HiddenKeys() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for c := bytecodec.Over(v.Hidden); len(c.Rest) > 0; {
+			if key := c.Bytes(); !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+// areKeys reports whether b is keys with their lengths.
+func areKeys(b []byte) bool {
+	c := bytecodec.Over(b)
+	for len(c.Rest) > 0 {
+		c.Bytes()
+	}
+	return !c.Bad()
+}
+
 // cutShort cuts a short string off the front of b.
 func cutShort(b []byte) (s, rest []byte, ok bool) {
 	if len(b) == 0 || len(b)-1 < int(b[0]) {
@@ -67,6 +94,18 @@ func cutShort(b []byte) (s, rest []byte, ok bool) {
 	}
 	n := 1 + int(b[0])
 	return b[1:n:n], b[n:], true
+}
+
+// cutLong cuts bytes behind their length, a u32, off the front of b.
+func cutLong(b []byte) (s, rest []byte, ok bool) {
+	if len(b) < 4 {
+		return nil, nil, false
+	}
+	n, b := uint64(binary.BigEndian.Uint32(b)), b[4:]
+	if n > uint64(len(b)) {
+		return nil, nil, false
+	}
+	return b[:n:n], b[n:], true
 }
 
 // chunksFor returns in how many chunks a body of size bytes is cut.
@@ -134,16 +173,3 @@ func milliseconds(digits []byte) (n int64, ok bool) {
 
 // MostTTL is the longest time that a message can be kept for, in ms: ten years, as in RabbitMQ.
 const MostTTL = 315_360_000_000
-
-// Readdressed returns a message with the body of m, whose head is v, and other exchange, routing key and properties. Nothing of the arguments is
-// kept but the chunks.
-func Readdressed(m Message, v View, exchange, key string, properties wire.Properties) Message {
-	var b Builder
-	if v.Chunks == 0 {
-		b.Begin(exchange, key, properties, v.BodySize, v.Persistent)
-		b.Write(v.Body)
-		return b.Message()
-	}
-	b.Begin(exchange, key, properties, v.BodySize, v.Persistent)
-	return Message{Head: b.head, Chunks: m.Chunks}
-}
