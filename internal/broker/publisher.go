@@ -7,6 +7,7 @@ import (
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
 	"holdfast/internal/invariant"
+	"holdfast/internal/message"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
 	"holdfast/internal/wire"
@@ -93,6 +94,7 @@ func (s *slot) flush() {
 type Route struct {
 	slots      []*slot
 	properties wire.Properties
+	hidden     []byte
 	stripped   bool
 }
 
@@ -107,6 +109,10 @@ func (r *Route) Properties() wire.Properties { return r.properties }
 // Stripped reports whether Properties lack the BCC header: the same route cannot
 // be found with them again.
 func (r *Route) Stripped() bool { return r.stripped }
+
+// Hidden are the keys of the BCC header, as message.Heading wants them: where the message died, they count again. They are
+// nil where a node could not read a message that has them.
+func (r *Route) Hidden() []byte { return r.hidden }
 
 // Publisher returns a new publishing side for one channel.
 func (c *Conn) Publisher() *Publisher {
@@ -283,6 +289,7 @@ func (p *Publisher) routeExamined(t *target, key []byte, properties wire.Propert
 // routeCopies adds the queues of the further keys in the CC and BCC headers, each queue once.
 func (p *Publisher) routeCopies(t *target, r *route, properties wire.Properties, cc, bcc wire.Value) (Route, *amqperr.Error) {
 	all := append([]*slot(nil), r.slots...)
+	var hidden []byte
 	seen := make(map[*slot]struct{}, len(all))
 	for _, s := range all {
 		seen[s] = struct{}{}
@@ -302,6 +309,9 @@ func (p *Publisher) routeCopies(t *target, r *route, properties wire.Properties,
 			if !ok || v.Kind != 'S' {
 				continue // as RabbitMQ does: only strings are keys
 			}
+			if header.name == "BCC" && p.view.Level() >= hiddenLevel {
+				hidden = message.AppendHidden(hidden, further)
+			}
 			for _, s := range p.route(t, further, properties).slots {
 				if _, have := seen[s]; !have {
 					seen[s] = struct{}{}
@@ -319,8 +329,11 @@ func (p *Publisher) routeCopies(t *target, r *route, properties wire.Properties,
 			kept = kept.AppendValue(name, v)
 		}
 	}
-	return Route{slots: all, properties: properties.WithHeaders(kept), stripped: true}, nil
+	return Route{slots: all, properties: properties.WithHeaders(kept), hidden: hidden, stripped: true}, nil
 }
+
+// hiddenLevel is the level of formats from which on messages have hidden keys.
+const hiddenLevel = 2
 
 // checkExpiration checks a message's expiration: milliseconds, at most ten years, as text.
 func checkExpiration(text string) *amqperr.Error {

@@ -1,12 +1,14 @@
 package broker
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"holdfast/internal/amqperr"
+	"holdfast/internal/catalog"
 	"holdfast/internal/message"
 	"holdfast/internal/wire"
 )
@@ -132,6 +134,25 @@ func TestBCCIsTakenAway(t *testing.T) {
 	if &r.Properties()[0] != &want[0] {
 		t.Error("properties without BCC were copied")
 	}
+}
+
+// Keys of the BCC header are kept beside the message, where every node can read that. R385
+func TestBCCIsRemembered(t *testing.T) {
+	r := newRig(t)
+	p := r.connect().Publisher()
+	sent := wire.NewProperties(wire.PropertySet{Headers: wire.NewTable(map[string]any{"BCC": []any{"a", int64(1), "bc"}})})
+	hidden := func(what string, want []byte) {
+		t.Helper()
+		route, err := p.Route([]byte(""), []byte("none"), sent)
+		ok(t, "route", err)
+		if !route.Stripped() || !bytes.Equal(route.Hidden(), want) {
+			t.Errorf("%s: stripped %v, hidden %q, want %q", what, route.Stripped(), route.Hidden(), want)
+		}
+	}
+	hidden("at level 1", nil)
+	r.must(catalog.SetLevels(1, catalog.Levels{Least: 1, Most: 2}))
+	r.must(catalog.RaiseLevel(2))
+	hidden("at level 2", message.AppendHidden(message.AppendHidden(nil, "a"), "bc"))
 }
 
 // What a publisher remembers is right while routes change under it.

@@ -2,7 +2,6 @@ package session
 
 import (
 	"slices"
-	"unsafe"
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/broker"
@@ -110,7 +109,9 @@ func (ch *channel) header(payload []byte) *amqperr.Error {
 	}
 	c.size = h.BodySize
 	persistent := properties.DeliveryMode() == wire.Persistent
-	c.builder.Begin(borrowed(c.exchange), borrowed(c.key), c.route.Properties(), h.BodySize, persistent)
+	c.builder.BeginWith(&message.Heading{
+		Exchange: c.exchange, Key: c.key, Properties: c.route.Properties(), Hidden: c.route.Hidden(), Persistent: persistent,
+	}, h.BodySize)
 	c.stage = contentBody
 	if h.BodySize == 0 {
 		return ch.complete()
@@ -231,6 +232,3 @@ func (ch *channel) confirmSelect(m *wire.ConfirmSelect) *amqperr.Error {
 	}
 	return ch.answer(nil, m.NoWait, &wire.ConfirmSelectOk{})
 }
-
-// borrowed is b as a string for the duration of a call that keeps nothing.
-func borrowed(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
