@@ -48,11 +48,16 @@ func (t Table) AppendValue(key string, v Value) Table {
 	}
 	b := append([]byte(t), byte(len(key)))
 	b = append(b, key...)
-	b = append(b, v.Kind)
+	return v.AppendTo(b)
+}
+
+// AppendTo appends the value as it stands in a table or an array, its kind in front.
+func (v Value) AppendTo(dst []byte) []byte {
+	dst = append(dst, v.Kind)
 	if _, fixed := fixedSize(v.Kind); !fixed {
-		b = binary.BigEndian.AppendUint32(b, uint32(len(v.raw)))
+		dst = binary.BigEndian.AppendUint32(dst, uint32(len(v.raw)))
 	}
-	return append(b, v.raw...)
+	return append(dst, v.raw...)
 }
 
 // ValueOf returns one value as it would stand in a table.
@@ -67,11 +72,7 @@ func appendAny(b []byte, value any) []byte {
 	case nil:
 		return append(b, KindVoid)
 	case Value:
-		b = append(b, x.Kind)
-		if _, fixed := fixedSize(x.Kind); !fixed {
-			b = be.AppendUint32(b, uint32(len(x.raw)))
-		}
-		return append(b, x.raw...)
+		return x.AppendTo(b)
 	case bool:
 		if x {
 			return append(b, KindBool, 1)

@@ -116,8 +116,8 @@ func (p Properties) Flags() uint16 {
 // Has reports whether the property is there.
 func (p Properties) Has(what Property) bool { return p.Flags()&(1<<what) != 0 }
 
-// all iterates over the properties that are there, with their encoded values.
-func (p Properties) all() iter.Seq2[Property, []byte] {
+// Encoded iterates over the properties that are there, in the order they are sent, with their borrowed encoded values.
+func (p Properties) Encoded() iter.Seq2[Property, []byte] {
 	return func(yield func(Property, []byte) bool) {
 		flags := p.Flags()
 		if flags == 0 {
@@ -226,7 +226,7 @@ func (p Properties) WithHeaders(h Table) Properties {
 	out := make([]byte, 0, len(p)+len(h)+6)
 	out = binary.BigEndian.AppendUint16(out, p.Flags()|1<<Headers)
 	written := false
-	for what, v := range p.all() {
+	for what, v := range p.Encoded() {
 		if what <= Headers && !written {
 			out = h.AppendTo(out)
 			written = true
@@ -246,7 +246,7 @@ func (p Properties) WithHeaders(h Table) Properties {
 func (p Properties) WithStr(what Property, value string) Properties {
 	out := make([]byte, 0, len(p)+len(value))
 	out = binary.BigEndian.AppendUint16(out, p.Flags())
-	for q, v := range p.all() {
+	for q, v := range p.Encoded() {
 		if q == what {
 			out = appendShort(out, value)
 		} else {
@@ -315,7 +315,7 @@ func NewProperties(s PropertySet) Properties {
 // encoding/json can write them.
 func (p Properties) Map() map[string]any {
 	m := make(map[string]any)
-	for what, v := range p.all() {
+	for what, v := range p.Encoded() {
 		name := propertyNames[what]
 		switch what {
 		case Headers:

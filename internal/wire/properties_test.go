@@ -103,7 +103,7 @@ func FuzzProperties(f *testing.F) {
 			return
 		}
 		n := 0
-		for what := range p.all() {
+		for what := range p.Encoded() {
 			if !p.Has(what) || p.value(what) == nil {
 				t.Fatalf("property %d is lost", what)
 			}

@@ -42,7 +42,7 @@ func (t Table) Clone() Table {
 // All iterates over the fields in the order they were sent. Keys are copied.
 func (t Table) All() iter.Seq2[string, Value] {
 	return func(yield func(string, Value) bool) {
-		for key, v := range t.fields() {
+		for key, v := range t.Fields() {
 			if !yield(string(key), v) {
 				return
 			}
@@ -50,8 +50,8 @@ func (t Table) All() iter.Seq2[string, Value] {
 	}
 }
 
-// fields iterates with borrowed keys.
-func (t Table) fields() iter.Seq2[[]byte, Value] {
+// Fields iterates over the fields in the order they were sent, with borrowed keys.
+func (t Table) Fields() iter.Seq2[[]byte, Value] {
 	return func(yield func([]byte, Value) bool) {
 		for rest := []byte(t); len(rest) > 0; {
 			n := 1 + int(rest[0])
@@ -67,7 +67,7 @@ func (t Table) fields() iter.Seq2[[]byte, Value] {
 
 // Get returns the first field of this name, and whether there is one.
 func (t Table) Get(key string) (Value, bool) {
-	for k, v := range t.fields() {
+	for k, v := range t.Fields() {
 		if string(k) == key {
 			return v, true
 		}
@@ -78,7 +78,7 @@ func (t Table) Get(key string) (Value, bool) {
 // Len returns the number of fields.
 func (t Table) Len() int {
 	n := 0
-	for range t.fields() {
+	for range t.Fields() {
 		n++
 	}
 	return n
@@ -88,7 +88,7 @@ func (t Table) Len() int {
 // with one name the last one is kept.
 func (t Table) Map() map[string]any {
 	m := make(map[string]any)
-	for k, v := range t.fields() {
+	for k, v := range t.Fields() {
 		m[string(k)] = v.Any()
 	}
 	return m

@@ -14,7 +14,7 @@ var levels = [][]string{
 	// bytecodec is at the bottom because the formats of pure machines, of agreement and of the links are all made of it.
 	{"wire", "bytecodec", "amqperr", "vfs", "peer", "clock", "metrics", "config", "invariant", "planted", "devcluster"},
 	{"message", "routing", "seglog", "spill", "detour"},
-	{"queue", "catalog", "replica"},
+	{"queue", "catalog", "replica", "deadletter"},
 	{"queuehost", "cluster", "auth"},
 	{"broker"},
 	{"session", "mgmt", "perf"},
@@ -61,6 +61,8 @@ var forbidden = map[string]string{
 	"replica -> message":   "agreement does not know what is agreed on",
 	"replica -> amqperr":   "agreement has no clients",
 	"message -> vfs":       "a message is bytes in memory",
+	"deadletter -> vfs":    "an event becomes bytes in memory",
+	"deadletter -> clock":  "time is in the event",
 	"queuehost -> routing": "a queue never routes; what leaves it is republished by the broker",
 	"queuehost -> vfs":     "files are seglog's",
 }

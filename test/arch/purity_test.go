@@ -10,16 +10,17 @@ import (
 // pure are the rooms that compute and do nothing else, with the packages they
 // may not import.
 var pure = map[string][]string{
-	"queue":   {"os", "net", "time", "sync", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "context"},
-	"catalog": {"os", "net", "sync", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "context"},
-	"routing": {"os", "net", "time", "sync", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "context"},
-	"wire":    {"os", "net", "sync", "log/slog", "context"},
-	"message": {"os", "net", "sync", "log/slog", "context"},
-	"amqperr": {"os", "net", "sync", "log/slog", "context"},
+	"queue":      {"os", "net", "time", "sync", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "context"},
+	"catalog":    {"os", "net", "sync", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "context"},
+	"routing":    {"os", "net", "time", "sync", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "context"},
+	"wire":       {"os", "net", "sync", "log/slog", "context"},
+	"message":    {"os", "net", "sync", "log/slog", "context"},
+	"deadletter": {"os", "net", "time", "sync", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "context"},
+	"amqperr":    {"os", "net", "sync", "log/slog", "context"},
 }
 
 // clockless are the rooms that are given the time and never ask for it.
-var clockless = []string{"queue", "catalog", "routing", "wire", "message", "replica", "seglog", "cluster"}
+var clockless = []string{"queue", "catalog", "routing", "wire", "message", "deadletter", "replica", "seglog", "cluster"}
 
 // Pure rooms import nothing that acts, start no goroutine and make no channel.
 func TestPureRooms(t *testing.T) {
