@@ -1,21 +1,30 @@
 package broker
 
 import (
+	"math"
+
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
 	"holdfast/internal/wire"
 )
 
+// consumerPriority is the priority that the arguments of basic.consume name, 0 if they do not.
+func consumerPriority(args wire.Table) int32 {
+	v, _ := args.Get("x-priority")
+	n, _ := v.Int()
+	return int32(max(min(n, math.MaxInt32), math.MinInt32))
+}
+
 // checkConsumerArguments checks the arguments of basic.consume that RabbitMQ
 // knows. An argument that asks for something that is not there is refused by
 // name; any other is kept and means nothing.
-func checkConsumerArguments(q *catalog.Queue, args wire.Table) *amqperr.Error {
+func (b *Broker) checkConsumerArguments(q *catalog.Queue, args wire.Table) *amqperr.Error {
 	if v, ok := args.Get("x-priority"); ok {
 		n, isInt := v.Int()
 		switch {
 		case !isInt:
 			return amqperr.InvalidConsumerArg(q.VHost, q.Name, "x-priority", "not an integer but "+v.TypeName())
-		case n != 0:
+		case n != 0 && b.view().Level() < catalog.PolicyLevel:
 			return amqperr.InvalidConsumerArg(q.VHost, q.Name, "x-priority", "consumer priorities are not supported")
 		}
 	}

@@ -68,7 +68,8 @@ type Nodes interface {
 type Broker struct {
 	catalog     *catalog.Machine
 	commands    Proposer
-	unstable    atomic.Int64 // commands that somebody waits for and that are not on disk
+	level       atomic.Uint32 // of the formats, as queues go by it
+	unstable    atomic.Int64  // commands that somebody waits for and that are not on disk
 	queues      *queuehost.Registry
 	auth        *auth.Authenticator
 	settings    *config.Settings

@@ -137,12 +137,13 @@ func (b *Broker) awaitGoing(id catalog.QueueID) (bool, error) {
 	}
 }
 
-// collector deletes auto-delete queues that have lost their last consumer.
+// collector deletes auto-delete queues that have lost their last consumer, and those that expire.
 // Many at once, as when a node full of clients goes away, become few commands.
 type collector struct {
 	b       *Broker
 	mu      sync.Mutex
 	unused  []catalog.QueueID // sealed, and noted as going
+	idle    []seglog.GroupID  // to be sealed, if nobody uses them yet
 	running bool
 	stopped bool
 }
@@ -164,11 +165,31 @@ func (b *Broker) Unused(id seglog.GroupID) (seal bool) {
 	}
 	b.begin(q.ID)
 	c.unused = append(c.unused, q.ID)
+	c.start()
+	return true
+}
+
+// Idle says that nobody has used a queue for as long as its settings say. It runs on a shard worker.
+func (b *Broker) Idle(id seglog.GroupID) {
+	q := b.view().QueueByID(catalog.QueueID(id))
+	if q == nil || b.view().Effective(q).Expires == 0 {
+		return
+	}
+	c := b.collector
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.stopped {
+		c.idle = append(c.idle, id)
+		c.start()
+	}
+}
+
+// start begins to work, if nobody does. The mutex is held.
+func (c *collector) start() {
 	if !c.running {
 		c.running = true
 		go c.run()
 	}
-	return true
 }
 
 // stop leaves alone what is not used any more from now on.
@@ -182,16 +203,42 @@ func (c *collector) stop() {
 func (c *collector) run() {
 	for {
 		c.mu.Lock()
-		ids := c.unused
-		c.unused = nil
-		if len(ids) == 0 {
+		ids, idle := c.unused, c.idle
+		c.unused, c.idle = nil, nil
+		if len(ids)+len(idle) == 0 {
 			c.running = false
 			c.mu.Unlock()
 			return
 		}
 		c.mu.Unlock()
-		c.collect(ids)
+		if ids = append(ids, c.seal(idle)...); len(ids) > 0 {
+			c.collect(ids)
+		}
 	}
+}
+
+// seal seals those that still nobody uses, notes them as going, and returns them.
+func (c *collector) seal(idle []seglog.GroupID) (sealed []catalog.QueueID) {
+	var mu sync.Mutex
+	var wait sync.WaitGroup
+	for _, id := range idle {
+		h := c.b.queues.Get(id)
+		if h == nil {
+			continue
+		}
+		wait.Add(1)
+		h.Seal(true, false, func(_ uint64, err error) {
+			if err == nil { // else a consumer came, or it is gone
+				c.b.begin(catalog.QueueID(id))
+				mu.Lock()
+				sealed = append(sealed, catalog.QueueID(id))
+				mu.Unlock()
+			}
+			wait.Done()
+		})
+	}
+	wait.Wait()
+	return sealed
 }
 
 // collect deletes sealed queues with one command, and returns when that is decided. They stay if it fails.

@@ -165,7 +165,7 @@ func (c *Conn) Consume(r Consume) (*Subscription, *amqperr.Error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkConsumerArguments(q, r.Arguments); err != nil {
+	if err := c.b.checkConsumerArguments(q, r.Arguments); err != nil {
 		return nil, err
 	}
 	return c.attach(r, q, h, nil)
@@ -185,7 +185,7 @@ func (c *Conn) attach(r Consume, q *catalog.Queue, h *queuehost.Handle, replies 
 	}
 	spec := queuehost.ConsumerSpec{
 		Tag: r.Tag, Prefetch: r.Prefetch, NoAck: r.NoAck, Exclusive: r.Exclusive,
-		Credit: r.Credit, Wake: r.Wake,
+		Credit: r.Credit, Wake: r.Wake, Priority: consumerPriority(r.Arguments),
 		Connection: c.ID(), Channel: r.Channel, Arguments: r.Arguments,
 	}
 	if spec.Prefetch == 0 && !spec.NoAck && h.Quorum() {

@@ -111,12 +111,6 @@ func (b *Broker) PoliciesChanged(c *catalog.PolicyChange) {
 	})
 }
 
-// settingsChanged says that other settings may hold for a queue that lives here than it goes by.
-func (b *Broker) settingsChanged(q *catalog.Queue) {
-	e := b.view().Effective(q)
-	b.log.Debug("settings of a queue", "queue", q.Name, "vhost", q.VHost, "policy", policyName(e.Policy), "operator_policy", policyName(e.Operator))
-}
-
 // policyName is the name of a policy as listings show it, "" for none.
 func policyName(p *catalog.Policy) string {
 	if p == nil {

@@ -90,9 +90,9 @@ func (b *Broker) make(q *catalog.Queue) *queuehost.Handle {
 	case q.Type == catalog.Quorum:
 		h, err = b.makeQuorum(q)
 	case b.isHere(q):
-		h, err = b.queues.Create(QueueDef(q))
+		h, err = b.queues.Create(b.queueDef(q))
 	default:
-		h, err = b.queues.CreateFar(QueueDef(q), q.Home)
+		h, err = b.queues.CreateFar(b.queueDef(q), q.Home)
 	}
 	if err != nil {
 		b.log.Error("queue cannot be made", "queue", q.Name, "vhost", q.VHost, "error", err)
@@ -114,6 +114,9 @@ func (b *Broker) isHere(q *catalog.Queue) bool {
 // anybody is told of it, and one whose members changed has them here. Those that were deleted go, unless somebody here
 // awaits the result, who sees to that.
 func (b *Broker) Changed(r *catalog.Result, awaited bool) {
+	if level := uint32(b.view().Level()); b.level.Swap(level) != level {
+		b.levelRaised()
+	}
 	switch q := r.Queue; {
 	case q == nil:
 	case q.Type == catalog.Quorum:

@@ -84,13 +84,13 @@ func membersOf(q *catalog.Queue) []queuehost.Member {
 func (b *Broker) makeQuorum(q *catalog.Queue) (*queuehost.Handle, error) {
 	members := membersOf(q)
 	if m, here := q.MemberOn(b.node); here && m.ID != m.Node {
-		h, err := b.queues.CreateQuorum(QueueDef(q), []queuehost.Member{{ID: m.ID, Node: m.Node, Learner: true}})
+		h, err := b.queues.CreateQuorum(b.queueDef(q), []queuehost.Member{{ID: m.ID, Node: m.Node, Learner: true}})
 		if err == nil {
 			b.queues.SetMembers(seglog.GroupID(q.ID), members)
 		}
 		return h, err
 	}
-	return b.queues.CreateQuorum(QueueDef(q), members)
+	return b.queues.CreateQuorum(b.queueDef(q), members)
 }
 
 // Open makes a queue of the catalog run, before the node is started.
@@ -98,7 +98,7 @@ func (b *Broker) Open(q *catalog.Queue) (err error) {
 	if q.Type == catalog.Quorum {
 		_, err = b.makeQuorum(q)
 	} else {
-		_, err = b.queues.Create(QueueDef(q))
+		_, err = b.queues.Create(b.queueDef(q))
 	}
 	return err
 }

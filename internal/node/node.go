@@ -261,6 +261,7 @@ func (n *Node) openLog(o Options) (err error) {
 		// What publishers have in flight when the alarm comes must still fit on
 		// the disk: acknowledgements behind it in the log are what frees space.
 		NodeCredit: nodeCredit(mark), ConnectionCredit: nodeCredit(mark) / 64,
+		Level: func() uint16 { return n.catalog.View().Level() },
 	}
 	n.catalog = catalog.New()
 	n.catalog.Raising = n.raising

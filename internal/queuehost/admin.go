@@ -53,6 +53,7 @@ func (h *host) administer(o *op) {
 	case opConsumers:
 		o.call.listed(h.listConsumers())
 	case opCount:
+		h.touch() // somebody declares it
 		o.call.totals(h.m.Ready(), uint64(h.m.Consumers()), h.refusal())
 	}
 }

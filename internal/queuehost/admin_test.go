@@ -113,6 +113,7 @@ func TestPublishesWaitForTheDeletion(t *testing.T) {
 
 type owner struct {
 	unused []seglog.GroupID
+	idle   []seglog.GroupID
 	seals  bool
 }
 
@@ -120,6 +121,8 @@ func (o *owner) Unused(id seglog.GroupID) bool {
 	o.unused = append(o.unused, id)
 	return o.seals
 }
+
+func (o *owner) Idle(id seglog.GroupID) { o.idle = append(o.idle, id) }
 
 func (o *owner) DeadLetters(*Handle, []DeadLetter) {}
 

@@ -13,7 +13,7 @@ func (h *host) died(ef *queue.Effect) {
 	list := h.lane.letters[:0]
 	last := ef.Numbers().Last
 	for i := range ef.Numbers().Len() {
-		d := DeadLetter{ID: ef.Delivery + i, Reason: ef.Reason, Time: ef.Time}
+		d := DeadLetter{ID: ef.Delivery + i, Reason: ef.Reason, Time: int64(ef.Left)}
 		d.Message, d.Load = h.body(ef.First+queue.Number(i), last, ef.Chunks)
 		list = append(list, d)
 	}

@@ -82,6 +82,14 @@ func (h *host) schedule(now int64) {
 	if at, ok := h.m.NextDeadline(); ok {
 		h.reg.dues.set(h, max(h.reg.o.Clock.Mono()+max(at-now, 0), 1))
 	}
+	if period := h.expires(); period > 0 {
+		if h.m.Consumers() > 0 || h.used == 0 {
+			h.touch()
+		}
+		if h.m.Consumers() == 0 {
+			h.reg.dues.set(h, h.used+period)
+		}
+	}
 }
 
 // packDue packs what is due.
@@ -89,5 +97,13 @@ func (h *host) packDue(e *replica.Entry, p *pack) {
 	if at, ok := h.m.NextDeadline(); ok && at <= e.Time {
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Due})
 		p.must = true
+	}
+	if period := h.expires(); period > 0 && h.m.Consumers() == 0 && h.used > 0 {
+		if now := h.reg.o.Clock.Mono(); now-h.used >= period && h.refusal() == nil {
+			h.used = now // should it still be there then, it is looked at again
+			if o := h.reg.owner; o != nil {
+				o.Idle(h.def.ID)
+			}
+		}
 	}
 }

@@ -29,6 +29,7 @@ type host struct {
 	uploads   uint64          // big messages put in so far
 
 	alert atomic.Uint32 // alertDue, alertSettings
+	used  int64         // clock.Mono when somebody used the queue last, if it expires
 	due   int64         // clock.Mono when time has to be looked at, 0: no matter when; guarded by the mutex of Registry.dues
 
 	aside *aside // or nil

@@ -132,7 +132,7 @@ func (h *host) startLeading() {
 	}
 	h.uploads = 0
 	h.purge(h.reg.self())
-	h.unset = true
+	h.unset, h.used = true, 0
 	h.alert.Or(alertDue)
 	l.look.Store(true)
 	l.mu.Lock()

@@ -297,7 +297,7 @@ func (h *host) packCommand(e *replica.Entry, p *pack, o *op, behind bool) step {
 			packCredit(p, o)
 		}
 	case opPurge:
-		if p.ready <= 0 && !behind {
+		if p.ready <= 0 && h.m.Delayed() == 0 && !behind {
 			o.call.counted(0, nil)
 			return next
 		}
@@ -388,6 +388,7 @@ func (h *host) attach(e *replica.Entry, p *pack, c *consumer, o *op) {
 		Kind: queue.Attach, Consumer: c.id, Session: c.session, Getter: c.getter, Outer: c.spec.outer,
 		Prefetch: c.spec.Prefetch, Credit: c.spec.Credit, NoAck: c.spec.NoAck && !c.spec.relayed,
 		Exclusive: c.spec.Exclusive, Wake: c.spec.Wake, Priority: c.spec.Priority,
+		Terms: h.ranked(c.spec.Priority),
 	}, answered)
 }
 
@@ -408,6 +409,7 @@ func (h *host) packGet(e *replica.Entry, p *pack, o *op, behind bool) step {
 		o.call.got(Delivery{}, 0, false, err)
 		return next
 	}
+	h.touch()
 	c := h.consumers[o.consumer]
 	if p.ready <= 0 || c == nil {
 		if behind {

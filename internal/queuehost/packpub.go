@@ -82,11 +82,14 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 	p.runs = append(p.runs, r)
 	count := to - from
 	p.cmds = append(p.cmds, queue.Command{
-		Kind: queue.Enqueue, Count: uint32(count), Persistent: persistent, Bytes: uint64(bytes), Lane: kind.lane, TTL: kind.ttl,
+		Kind: queue.Enqueue, Count: uint32(count), Persistent: persistent, Bytes: uint64(bytes), Lane: kind.lane,
 	})
 	l := &p.cmds[len(p.cmds)-1]
 	if p.weigh {
 		l.Bytes = kind.size * uint64(count)
+	}
+	if kind.ttl > 0 {
+		l.Terms = &queue.Terms{TTL: kind.ttl}
 	}
 	if of != nil {
 		p.enqueued(l, of, ps[to-1].Seq)
@@ -146,8 +149,11 @@ func (p *pack) put(lane uint8, n int) {
 // that it has refused them.
 func (p *pack) enqueued(c *queue.Command, ls *leadSession, seq uint64) {
 	c.Session, c.Seq = ls.id, seq
-	if p.refuses {
-		c.Heard = ls.guest.settled.Load()
+	if heard := ls.guest.settled.Load(); p.refuses && heard > 0 {
+		if c.Terms == nil {
+			c.Terms = &queue.Terms{}
+		}
+		c.Terms.Heard = heard
 	}
 }
 
@@ -239,11 +245,14 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish, of *leadSession) b
 	p.runs = append(p.runs, run{from: h.nextPub, to: h.nextPub + 1, persistent: persistent, cmd: uint32(len(p.cmds))})
 	p.cmds = append(p.cmds, queue.Command{
 		Kind: queue.Enqueue, Count: 1, Persistent: persistent, Bytes: uint64(m.Message.Size()),
-		Chunks: uint32(len(chunks)), Session: session, Upload: h.uploads, Lane: kind.lane, TTL: kind.ttl,
+		Chunks: uint32(len(chunks)), Session: session, Upload: h.uploads, Lane: kind.lane,
 	})
 	c := &p.cmds[len(p.cmds)-1]
 	if p.weigh {
 		c.Bytes = kind.size
+	}
+	if kind.ttl > 0 {
+		c.Terms = &queue.Terms{TTL: kind.ttl}
 	}
 	if of != nil {
 		p.enqueued(c, of, m.Seq)

@@ -23,14 +23,29 @@ func (h *host) packSettings(p *pack) {
 	case h.configure && w == queue.Settings{AutoDelete: w.AutoDelete}:
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: w.AutoDelete})
 	case h.configure, h.unset && h.m.Settings() != w:
-		p.cmds = append(p.cmds, queue.Command{Kind: queue.Set, Set: &w})
+		p.cmds = append(p.cmds, queue.Command{Kind: queue.Set, Terms: &queue.Terms{Set: &w}})
 		p.must = p.must || h.holdsAny()
+	}
+}
+
+// expires is after how many ns without use the queue goes; 0: it stays.
+func (h *host) expires() int64 {
+	if s := h.known().Settings; s != nil {
+		return int64(s.Expires)
+	}
+	return 0
+}
+
+// touch notes that the queue is used: by a consumer, a get, a declare.
+func (h *host) touch() {
+	if h.expires() > 0 {
+		h.used = h.reg.o.Clock.Mono()
 	}
 }
 
 // holdsAny reports whether there is any message in the queue.
 func (h *host) holdsAny() bool {
-	return h.m.Ready()+h.m.Unacked()+h.m.DeadCount() > 0
+	return h.m.Ready()+h.m.Unacked()+h.m.Delayed()+h.m.DeadCount() > 0
 }
 
 // SetSettings has a queue that runs here, or has a member here, follow other arguments and policies than those that it was made with, or
@@ -76,12 +91,20 @@ func (h *host) counts() bool {
 	return (h.lead != nil || h.m.Settings().DeliveryLimit > 0) && h.reg.examines()
 }
 
+// ranked says that a consumer's priority counts, if it has one.
+func (h *host) ranked(priority int32) *queue.Terms {
+	if priority == 0 || !h.reg.examines() {
+		return nil
+	}
+	return &queue.Terms{Ranked: true}
+}
+
 // packAsSet notes what counts of publishes.
 func (h *host) packAsSet(p *pack) {
 	s := h.m.Settings()
 	for i := range p.cmds { // from now on
 		if c := &p.cmds[i]; c.Kind == queue.Set {
-			s = *c.Set
+			s = *c.Terms.Set
 		}
 	}
 	p.examine = h.reg.examines()

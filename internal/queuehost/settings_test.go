@@ -48,7 +48,9 @@ func (s *sink) texts() (out []string) {
 // letters is an owner that takes dead letters.
 type letters struct{ got []string }
 
-func (*letters) Unused(seglog.GroupID) {}
+func (*letters) Unused(seglog.GroupID) bool { return false }
+
+func (*letters) Idle(seglog.GroupID) {}
 
 func (l *letters) DeadLetters(_ *Handle, ds []DeadLetter) {
 	for _, d := range ds {
@@ -200,4 +202,36 @@ func TestDeadLettersComeUntilTheyAreBuried(t *testing.T) {
 	again.settle()
 	want(t, "ready", again.queue(7).Stats().Ready, uint64(1))
 	want(t, "live", again.host(7).m.Live(nil), []queue.Numbers{{First: 3, Last: 3}})
+}
+
+// A queue that nobody uses expires: consumers, gets and declares are use, publishes are none.
+func TestUnusedQueueExpires(t *testing.T) {
+	def := durable(7)
+	def.Settings = &Settings{Expires: time.Minute}
+	r := newRig(t, newFakeLog(), []QueueDef{def}, newest)
+	o := &owner{}
+	r.host(7).reg.SetOwner(o)
+	h, s := r.queue(7), &sink{}
+	pass := func(d time.Duration) {
+		r.clock.Advance(d)
+		r.host(7).reg.Tick()
+		r.settle()
+	}
+	pass(50 * time.Second)
+	h.Count(func(uint64, uint64, error) {}) // a declare
+	r.settle()
+	publish(h, nil, true, "a")
+	pass(50 * time.Second)
+	id := h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	r.settle()
+	pass(10 * time.Minute)
+	want(t, "unused with a consumer", len(o.idle), 0)
+	h.Detach(id, nil)
+	r.settle()
+	pass(50 * time.Second)
+	want(t, "unused after 50 s", len(o.idle), 0)
+	publish(h, nil, true, "b")
+	r.settle()
+	pass(11 * time.Second)
+	want(t, "unused after 61 s", o.idle, []seglog.GroupID{7})
 }

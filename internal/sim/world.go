@@ -157,6 +157,7 @@ func (n *node) start(fs *vfs.Mem, before ledger) {
 	n.reg = queuehost.New(queuehost.Options{
 		Log: log, Node: n.rep, Clock: n.clk, Logger: quiet, Link: farLink{n}, Incarnation: n.starts, Stepped: true,
 		TailCache: 16 << 10, PeerCredit: w.o.Window, NewReader: func() *queuehost.Reader { return queuehost.NewReader(log.NewReader()) },
+		Level:   func() uint16 { return n.view().Level() },
 		Applied: n.applied, Member: func(node uint64) bool { return n.view().Node(node) != nil },
 		Deleted: func(id seglog.GroupID) bool {
 			return id <= seglog.GroupID(n.view().LastQueue()) && n.view().QueueByID(catalog.QueueID(id)) == nil

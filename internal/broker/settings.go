@@ -1,0 +1,68 @@
+package broker
+
+import (
+	"time"
+
+	"holdfast/internal/catalog"
+	"holdfast/internal/queue"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/seglog"
+)
+
+// mostDead is how many dead letters a queue holds at most that have not arrived. At it publishes are refused.
+const mostDead = 1_000_000
+
+// queueDef is a queue as queuehost wants it.
+func (b *Broker) queueDef(q *catalog.Queue) queuehost.QueueDef {
+	def := QueueDef(q)
+	if s := b.hostSettings(q); s != (queuehost.Settings{}) {
+		def.Settings = &s
+	}
+	return def
+}
+
+// hostSettings is what arguments and policies make of a queue. In a cluster of the first level, whose nodes could not all
+// read it, that is nothing.
+func (b *Broker) hostSettings(q *catalog.Queue) (s queuehost.Settings) {
+	v := b.view()
+	if v.Level() < catalog.PolicyLevel {
+		return s
+	}
+	e := v.Effective(q)
+	s.Settings = queue.Settings{
+		MaxLength: queue.Limit(e.MaxLength), MaxBytes: queue.Limit(e.MaxBytes), Overflow: queue.Overflow(e.Overflow),
+		DeliveryLimit: queue.Limit(e.DeliveryLimit), TTL: queue.Limit(e.MessageTTL),
+		SingleActive: e.SingleActive, TopPriority: e.MaxPriority,
+		Retry: retryTypes[e.Retry.Type], RetryMin: e.Retry.Min, RetryMax: e.Retry.Max,
+	}
+	s.Backoff = s.Settings != queue.Settings{}
+	if e.DeadLetter.On {
+		s.DeadLetter = queue.DeadLetterHeld
+		if e.DeadLetter.Strategy == "at-most-once" || !q.Durable {
+			s.DeadLetter = queue.DeadLetterOnce
+		}
+		s.HeldMost = queue.Most(mostDead)
+	}
+	if ms, is := e.Expires.Value(); is {
+		s.Expires = time.Duration(ms) * time.Millisecond
+	}
+	return s
+}
+
+var retryTypes = map[string]queue.RetryType{"all": queue.RetryAll, "failed": queue.RetryFailed, "returned": queue.RetryReturned}
+
+// settingsChanged has a queue that lives here go by what holds for it now.
+func (b *Broker) settingsChanged(q *catalog.Queue) {
+	e := b.view().Effective(q)
+	b.log.Debug("settings of a queue", "queue", q.Name, "vhost", q.VHost, "policy", policyName(e.Policy), "operator_policy", policyName(e.Operator))
+	b.queues.SetSettings(seglog.GroupID(q.ID), b.hostSettings(q))
+}
+
+// levelRaised has all queues that live here go by what the cluster's new level allows. There may be very many, so it is done elsewhere.
+func (b *Broker) levelRaised() {
+	b.later(func() {
+		for q := range b.view().QueuesOn(b.node).All() {
+			b.settingsChanged(q)
+		}
+	})
+}
