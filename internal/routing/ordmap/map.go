@@ -87,6 +87,20 @@ func (m Map[K, V]) Rank(key K) int {
 	return rank + n.lower(key)
 }
 
+// At returns the key of the given rank, which is less than Len, and its value.
+func (m Map[K, V]) At(rank int) (K, V) {
+	n := m.root
+	for n.kids != nil {
+		i := 0
+		for rank >= n.kids[i].size {
+			rank -= n.kids[i].size
+			i++
+		}
+		n = n.kids[i]
+	}
+	return n.keys[rank], n.vals[rank]
+}
+
 // From iterates in order of keys, starting with the one of the given rank.
 func (m Map[K, V]) From(rank int) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {

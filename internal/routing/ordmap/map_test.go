@@ -72,6 +72,11 @@ func equal(t *rapid.T, m Map[int, int], model map[int]int) {
 	if i != len(keys) {
 		t.Fatalf("%d items, want %d", i, len(keys))
 	}
+	for r := 0; r < len(keys); r += max(1, len(keys)/20) {
+		if k, v := m.At(r); k != keys[r] || v != model[k] {
+			t.Fatalf("At(%d) is %d=%d, want %d=%d", r, k, v, keys[r], model[keys[r]])
+		}
+	}
 }
 
 // TestModel runs random edits against a plain map. Every map is kept, and checked at the end: no edit may change an older one.
