@@ -115,6 +115,12 @@ func UnknownExchangeType(typ string) *Error {
 	return newError(PreconditionFailed, "unknown exchange type '%s'", typ)
 }
 
+// InvalidExchange: declare of an exchange with arguments its type cannot do with.
+func InvalidExchange(problem string) *Error { return newError(PreconditionFailed, "%s", problem) }
+
+// InvalidBinding: a binding the exchange type does not allow.
+func InvalidBinding(problem string) *Error { return newError(PreconditionFailed, "%s", problem) }
+
 // InvalidBindingKey: a binding key the exchange type cannot match with.
 func InvalidBindingKey(key, exchange, vhost, problem string) *Error {
 	return newError(PreconditionFailed, "invalid binding key '%s' for exchange '%s' in vhost '%s': %s", key, exchange, vhost, problem)

@@ -42,6 +42,8 @@ var all = map[string]*Error{
 	"InvalidProperty":      InvalidProperty("/", "q", "non-durable", "quorum"),
 	"InvalidConsumerArg":   InvalidConsumerArg("/", "q", "x-priority", "'high' is no number"),
 	"UnknownExchangeType":  UnknownExchangeType("foo"),
+	"InvalidExchange":      InvalidExchange("Unsupported property: app_id"),
+	"InvalidBinding":       InvalidBinding("The binding key must be greater than 0"),
 	"InvalidBindingKey":    InvalidBindingKey("#.#.#", "x", "/", "more than two '#'"),
 	"InvalidBindingArg":    InvalidBindingArg("x-match", "x", "/", "must be all or any"),
 	"ReservedName":         ReservedName(Exchange, "/", "amq.foo"),

@@ -119,12 +119,7 @@ func (b *Broker) AdminPublish(p AdminPublish) (queues int, err error) {
 		builder.Write(p.Body)
 	}
 	m := builder.Message()
-	var handles []*queuehost.Handle
-	for _, id := range v.Route(x, p.RoutingKey, properties.Headers, nil) {
-		if h := b.handleByID(v, id); h != nil {
-			handles = append(handles, h)
-		}
-	}
+	handles := b.routeWhole(v, x, p.RoutingKey, properties, m)
 	b.counters.published.Add(1)
 	if len(handles) == 0 {
 		b.counters.unroutableDropped.Add(1)

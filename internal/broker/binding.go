@@ -25,7 +25,10 @@ func (c *Conn) Bind(r Bind) *amqperr.Error {
 		_, err := v.UseQueue(bd.VHost, bd.Destination, c.id)
 		return err
 	}
-	_, e := c.b.propose(catalog.Bind(bd, c.id), c.b.bindingDurable(bd))
+	result, e := c.b.propose(catalog.Bind(bd, c.id), c.b.bindingDurable(bd))
+	if e == nil && result.Created {
+		c.b.replay(&bd, result.Generation)
+	}
 	return c.b.clientError(e, "bind", bindingKind(r), c.vhost, bd.Destination)
 }
 

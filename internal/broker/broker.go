@@ -87,6 +87,7 @@ type Broker struct {
 	counters    counters
 	collector   *collector
 	replies     replies
+	histories   histories
 
 	// mu guards the connections and the alarms. It is held while Control
 	// methods are called.
@@ -136,6 +137,7 @@ func New(o Options) *Broker {
 		b.later = func(fn func()) { go fn() }
 	}
 	b.replies.queues = make(map[string]*replyQueue)
+	b.histories.of = make(map[catalog.ExchangeID]*history)
 	b.collector = newCollector(b)
 	return b
 }

@@ -28,6 +28,7 @@
 //	binding.go     bind and unbind
 //	consume.go     consume and get
 //	publisher.go   a channel's publishing side, with its cache of routes
+//	history.go     the latest messages of exchanges that keep them for later bindings
 //	reply.go       direct reply-to
 //	collect.go     auto-delete, exclusive and deleted queues: cleaning up
 //	elsewhere.go   what another node of the cluster decided, or took with it

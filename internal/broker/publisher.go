@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -9,6 +11,7 @@ import (
 	"holdfast/internal/invariant"
 	"holdfast/internal/message"
 	"holdfast/internal/queuehost"
+	"holdfast/internal/routing"
 	"holdfast/internal/seglog"
 	"holdfast/internal/wire"
 )
@@ -38,12 +41,11 @@ type Publisher struct {
 	lined int // messages lined up, once per queue
 
 	// For one call of Route.
-	properties  wire.Properties
-	usedHeaders bool
-	missing     bool // a queue of the route does not run yet
-	headers     func() wire.Table
-	found       []catalog.QueueID
-	loose       route // a route that is not remembered
+	message routing.Message
+	missing bool // a queue of the route does not run yet
+	here    func(routing.Target) bool
+	found   []catalog.QueueID
+	loose   route // a route that is not remembered
 
 	published, routed, dropped uint64 // since the last Flush
 }
@@ -60,6 +62,7 @@ type target struct {
 type route struct {
 	key   string
 	slots []*slot
+	kept  *keepers // nil: none
 }
 
 // slot lines up what is to go to one queue.
@@ -95,6 +98,7 @@ type Route struct {
 	slots      []*slot
 	properties wire.Properties
 	hidden     []byte
+	kept       *keepers
 	stripped   bool
 }
 
@@ -117,10 +121,7 @@ func (r *Route) Hidden() []byte { return r.hidden }
 // Publisher returns a new publishing side for one channel.
 func (c *Conn) Publisher() *Publisher {
 	p := &Publisher{c: c}
-	p.headers = func() wire.Table {
-		p.usedHeaders = true
-		return p.properties.Headers()
-	}
+	p.here = func(t routing.Target) bool { return c.b.takes(p.view, catalog.QueueID(t.ID())) }
 	return p
 }
 
@@ -147,7 +148,7 @@ func (p *Publisher) Route(exchange, key []byte, properties wire.Properties) (Rou
 	if r == nil || r.key != string(key) {
 		r = p.route(t, key, properties)
 	}
-	return Route{slots: r.slots, properties: properties}, nil
+	return Route{slots: r.slots, properties: properties, kept: r.kept}, nil
 }
 
 // renew takes a changed catalog, and forgets what the change may have made wrong.
@@ -199,17 +200,14 @@ func (p *Publisher) target(exchange []byte) (*target, *amqperr.Error) {
 	return t, nil
 }
 
-// route finds the queues of a key, and remembers them unless they depend on headers.
+// route finds the queues of a key, and remembers them unless they depend on more than the key.
 func (p *Publisher) route(t *target, key []byte, properties wire.Properties) *route {
 	if r := t.routes[string(key)]; r != nil {
 		t.last = r
 		return r
 	}
-	p.properties, p.usedHeaders, p.missing = properties, false, false
 	name := string(key)
-	p.loose.slots = p.find(p.loose.slots[:0], t, name)
-	p.properties = nil
-	if p.usedHeaders || p.missing {
+	if p.search(t, name, nil, properties) {
 		return &p.loose
 	}
 	if t.exchange == nil && isReplyName(key) {
@@ -219,7 +217,7 @@ func (p *Publisher) route(t *target, key []byte, properties wire.Properties) *ro
 		p.exchanges, p.remembered = map[string]*target{t.name: t}, 0
 		t.routes = nil
 	}
-	r := &route{key: name, slots: append([]*slot(nil), p.loose.slots...)}
+	r := &route{key: name, slots: append([]*slot(nil), p.loose.slots...), kept: p.loose.kept}
 	if t.routes == nil {
 		t.routes = make(map[string]*route)
 	}
@@ -229,27 +227,58 @@ func (p *Publisher) route(t *target, key []byte, properties wire.Properties) *ro
 	return r
 }
 
-// find appends the slots of the queues that t and key lead to.
-func (p *Publisher) find(dst []*slot, t *target, key string) []*slot {
-	b, vhost := p.c.b, p.c.vhost
+// search finds the route of a message, loose, and reports whether it may be another one the next time.
+func (p *Publisher) search(t *target, key string, further []string, properties wire.Properties) (passing bool) {
+	p.missing = false
+	p.message = routing.Message{
+		Key: key, Further: further, Properties: properties,
+		Draw: rand.Uint64, Here: p.here, Kept: p.message.Kept[:0],
+	}
+	p.loose.slots = p.find(p.loose.slots[:0], t)
+	p.loose.kept = nil
+	if len(p.message.Kept) > 0 {
+		p.loose.kept = newKeepers(p.message.Kept)
+	}
+	p.message.Properties = nil
+	return p.message.Single || p.missing
+}
+
+// find appends the slots of the queues that t leads p.message to.
+func (p *Publisher) find(dst []*slot, t *target) []*slot {
 	if t.exchange == nil {
-		if q := p.view.Queue(vhost, key); q != nil {
-			if h := b.handle(q); h != nil {
-				return append(dst, p.slot(h))
-			}
-			p.missing = true
-		} else if h := b.replyHandle(vhost, key); h != nil {
-			return append(dst, p.slot(h))
+		dst = p.findNamed(dst, p.message.Key)
+		for _, key := range p.message.Further {
+			dst = p.findNamed(dst, key)
 		}
 		return dst
 	}
-	p.found = p.view.Route(t.exchange, key, p.headers, p.found[:0])
+	p.found = p.view.Route(t.exchange, &p.message, p.found[:0])
 	for _, id := range p.found {
-		if h := b.handleByID(p.view, id); h != nil {
+		if h := p.c.b.handleByID(p.view, id); h != nil {
 			dst = append(dst, p.slot(h))
 		} else {
 			p.missing = true
 		}
+	}
+	return dst
+}
+
+// findNamed appends the slot of a queue, unless it is there.
+func (p *Publisher) findNamed(dst []*slot, name string) []*slot {
+	b, vhost := p.c.b, p.c.vhost
+	var h *queuehost.Handle
+	if q := p.view.Queue(vhost, name); q != nil {
+		if h = b.handle(q); h == nil {
+			p.missing = true
+		}
+	} else {
+		h = b.replyHandle(vhost, name)
+	}
+	if h == nil {
+		return dst
+	}
+	if s := p.slot(h); !slices.Contains(dst, s) {
+		dst = append(dst, s)
 	}
 	return dst
 }
@@ -279,21 +308,18 @@ func (p *Publisher) routeExamined(t *target, key []byte, properties wire.Propert
 	headers := properties.Headers()
 	cc, hasCC := headers.Get("CC")
 	bcc, hasBCC := headers.Get("BCC")
-	r := p.route(t, key, properties)
-	if !hasCC && !hasBCC {
-		return Route{slots: r.slots, properties: properties}, nil
+	if hasCC || hasBCC {
+		return p.routeCopies(t, key, properties, cc, bcc)
 	}
-	return p.routeCopies(t, r, properties, cc, bcc)
+	r := p.route(t, key, properties)
+	return Route{slots: r.slots, properties: properties, kept: r.kept}, nil
 }
 
-// routeCopies adds the queues of the further keys in the CC and BCC headers, each queue once.
-func (p *Publisher) routeCopies(t *target, r *route, properties wire.Properties, cc, bcc wire.Value) (Route, *amqperr.Error) {
-	all := append([]*slot(nil), r.slots...)
+// routeCopies is route for a message with further keys in the CC and BCC headers. The keys go their ways together: each
+// exchange sees the message once, and hands it to its alternate only if none of them leads anywhere.
+func (p *Publisher) routeCopies(t *target, key []byte, properties wire.Properties, cc, bcc wire.Value) (Route, *amqperr.Error) {
+	var further []string
 	var hidden []byte
-	seen := make(map[*slot]struct{}, len(all))
-	for _, s := range all {
-		seen[s] = struct{}{}
-	}
 	for _, header := range []struct {
 		name  string
 		value wire.Value
@@ -305,23 +331,20 @@ func (p *Publisher) routeCopies(t *target, r *route, properties wire.Properties,
 			return Route{}, amqperr.InvalidCopies(header.name)
 		}
 		for v := range header.value.Array() {
-			further, ok := v.Bytes()
+			k, ok := v.Str()
 			if !ok || v.Kind != 'S' {
 				continue // as RabbitMQ does: only strings are keys
 			}
 			if header.name == "BCC" && p.view.Level() >= hiddenLevel {
-				hidden = message.AppendHidden(hidden, further)
+				hidden = message.AppendHidden(hidden, []byte(k))
 			}
-			for _, s := range p.route(t, further, properties).slots {
-				if _, have := seen[s]; !have {
-					seen[s] = struct{}{}
-					all = append(all, s)
-				}
-			}
+			further = append(further, k)
 		}
 	}
+	p.search(t, string(key), further, properties)
+	r := Route{slots: p.loose.slots, properties: properties, kept: p.loose.kept}
 	if bcc.IsZero() {
-		return Route{slots: all, properties: properties}, nil
+		return r, nil
 	}
 	kept := wire.Table{}
 	for name, v := range properties.Headers().All() {
@@ -329,7 +352,8 @@ func (p *Publisher) routeCopies(t *target, r *route, properties wire.Properties,
 			kept = kept.AppendValue(name, v)
 		}
 	}
-	return Route{slots: all, properties: properties.WithHeaders(kept), hidden: hidden, stripped: true}, nil
+	r.properties, r.hidden, r.stripped = properties.WithHeaders(kept), hidden, true
+	return r, nil
 }
 
 // hiddenLevel is the level of formats from which on messages have hidden keys.
@@ -351,6 +375,9 @@ func checkExpiration(text string) *amqperr.Error {
 // Publish lines m up for the queues of r. Nothing is handed on before Flush.
 func (p *Publisher) Publish(r Route, m Publish) {
 	p.published++
+	if r.kept != nil {
+		p.c.b.histories.keep(p.c.b, p.c.vhost, r.kept, p.generation, m.Message)
+	}
 	if len(r.slots) == 0 {
 		p.dropped++
 		return
@@ -370,8 +397,11 @@ func (p *Publisher) Publish(r Route, m Publish) {
 }
 
 // Returned notes that an unroutable message went back to its publisher.
-func (p *Publisher) Returned() {
+func (p *Publisher) Returned(r Route, m message.Message) {
 	p.published++
+	if r.kept != nil {
+		p.c.b.histories.keep(p.c.b, p.c.vhost, r.kept, p.generation, m)
+	}
 	p.c.b.counters.unroutableReturned.Add(1)
 }
 

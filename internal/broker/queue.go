@@ -110,6 +110,16 @@ func (b *Broker) isHere(q *catalog.Queue) bool {
 	return b.self == 0 || q.Home == b.self
 }
 
+// takes reports whether a queue of v is here and can take messages.
+func (b *Broker) takes(v *catalog.View, id catalog.QueueID) bool {
+	q := v.QueueByID(id)
+	if q == nil || !b.isHere(q) {
+		return false
+	}
+	h := b.handle(q)
+	return h != nil && h.Unavailable() == nil
+}
+
 // Changed says, on the catalog's worker, that a command was applied: a queue that is to live here begins to run, before
 // anybody is told of it, and one whose members changed has them here. Those that were deleted go, unless somebody here
 // awaits the result, who sees to that.
@@ -127,6 +137,7 @@ func (b *Broker) Changed(r *catalog.Result, awaited bool) {
 	for _, lost := range r.Removed.Members {
 		b.follow(lost.Queue.ID)
 	}
+	b.histories.forget(r.Removed.Exchanges)
 	if len(r.Removed.Queues) > 0 && !awaited {
 		b.later(func() { b.dropQueues(r.Removed.Queues, func() {}) })
 	}
@@ -139,6 +150,7 @@ func (b *Broker) Changed(r *catalog.Result, awaited bool) {
 // came whole.
 func (b *Broker) Sync() {
 	b.dropUnknown()
+	b.histories.forgetUnknown(b.view())
 	b.closeUnknown()
 	v := b.view()
 	for q := range v.QueuesOn(b.node).All() {

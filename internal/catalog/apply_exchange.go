@@ -23,6 +23,9 @@ func (t *txn) declareExchange(d *ExchangeDecl) *amqperr.Error {
 			return amqperr.InvalidArg(amqperr.Exchange, d.VHost, d.Name, argAlternate, "invalid type "+v.TypeName())
 		}
 	}
+	if problem := routing.CheckExchange(routingKinds[ExchangeType(d.Type)], d.Args); problem != "" {
+		return amqperr.InvalidExchange(problem)
+	}
 	if !t.alive(d.Conn.Incarnation()) {
 		return staleIncarnation("exchange", d.VHost, d.Name)
 	}
@@ -54,7 +57,7 @@ func (t *txn) addExchange(vh *VHost, x *Exchange) {
 
 // putExchange enters an exchange without bindings in all the maps it belongs to.
 func (t *txn) putExchange(vh *VHost, x *Exchange) {
-	x.index = routing.New(routingKinds[x.Type])
+	x.index = routing.New(routingKinds[x.Type], x.Args)
 	vh.exchanges = vh.exchanges.Set(t.edit, x.Name, x)
 	vh.exchangeIDs = vh.exchangeIDs.Set(t.edit, x.ID, x.Name)
 	if !x.Durable {
@@ -112,7 +115,7 @@ func (t *txn) bind(b *Binding, conn ConnID) *amqperr.Error {
 	}
 	vh := t.ownVHost(t.VHost(b.VHost))
 	t.putBinding(vh, x, b, key, target)
-	t.res.Created = true
+	t.res.Created, t.res.Generation = true, vh.generation
 	return nil
 }
 
@@ -121,8 +124,13 @@ func (t *txn) putBinding(vh *VHost, x *Exchange, b *Binding, key string, target 
 	vh.bySource = vh.bySource.Set(t.edit, key, b)
 	vh.byTarget = vh.byTarget.Set(t.edit, targetKey(b), b)
 	x = t.ownExchange(vh, x)
-	x.index = x.index.Bind(t.edit, b.Key, b.Args, target)
+	x.index = x.index.Bind(t.edit, b.indexed(target))
 	x.bindings++
+}
+
+// indexed is the binding as the index of its source sees it: the target with its name, and what kind of thing it is.
+func (b *Binding) indexed(target routing.Target) routing.Binding {
+	return routing.Binding{Key: b.Key, Args: b.Args, Target: target, Name: string(rune('0'+b.Kind)) + b.Destination}
 }
 
 func (t *txn) unbind(b *Binding, conn ConnID) *amqperr.Error {
@@ -168,7 +176,18 @@ func (t *txn) ends(b *Binding, conn ConnID) (x *Exchange, target routing.Target,
 	}
 	kind := routingKinds[x.Type]
 	if problem := routing.CheckKey(kind, b.Key); problem != "" {
-		return nil, 0, amqperr.InvalidBindingKey(b.Key, b.Source, b.VHost, problem)
+		if kind == routing.Topic {
+			return nil, 0, amqperr.InvalidBindingKey(b.Key, b.Source, b.VHost, problem)
+		}
+		return nil, 0, amqperr.InvalidBinding(problem)
+	}
+	if kind == routing.LocalRandom {
+		if q == nil {
+			return nil, 0, amqperr.InvalidBinding("Destination not found")
+		}
+		if q.Type != Classic {
+			return nil, 0, amqperr.InvalidBinding("Queue type " + string(q.Type) + " not valid for this exchange type")
+		}
 	}
 	if arg, problem := routing.CheckArgs(kind, b.Args); problem != "" {
 		return nil, 0, amqperr.InvalidBindingArg(arg, b.Source, b.VHost, problem)
@@ -190,7 +209,7 @@ func (t *txn) removeBinding(vh *VHost, b *Binding, target routing.Target) {
 	t.res.Removed.Bindings = append(t.res.Removed.Bindings, b)
 	if x, ok := vh.exchanges.Get(b.Source); ok {
 		x = t.ownExchange(vh, x)
-		x.index = x.index.Unbind(t.edit, b.Key, b.Args, target)
+		x.index = x.index.Unbind(t.edit, b.indexed(target))
 		x.bindings--
 	}
 }

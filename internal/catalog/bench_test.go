@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"holdfast/internal/routing"
 	"holdfast/internal/wire"
 )
 
@@ -132,7 +133,7 @@ func BenchmarkRoute(b *testing.B) {
 				dst := make([]QueueID, 0, 4)
 				for i := 0; b.Loop(); i++ {
 					v := m.View()
-					dst = v.Route(v.Exchange("/", exchange), keys[i%len(keys)], nil, dst[:0])
+					dst = v.Route(v.Exchange("/", exchange), &routing.Message{Key: keys[i%len(keys)]}, dst[:0])
 					if len(dst) != 1 {
 						b.Fatal(len(dst))
 					}

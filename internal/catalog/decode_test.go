@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"holdfast/internal/invariant"
+	"holdfast/internal/routing"
 	"holdfast/internal/wire"
 )
 
@@ -267,7 +268,7 @@ func TestReadersWhileApplying(t *testing.T) {
 				}
 				v := m.View()
 				x := v.Exchange("/", "x")
-				if got, want := len(v.Route(x, "k.1", nil, nil)), v.BindingsFrom("/", "x").Len(); got != want {
+				if got, want := len(v.Route(x, &routing.Message{Key: "k.1"}, nil)), v.BindingsFrom("/", "x").Len(); got != want {
 					t.Errorf("%d queues for %d bindings", got, want)
 				}
 				for b := range v.Bindings("/").All() {

@@ -54,7 +54,7 @@ func (v *View) DeclaredQueue(d *QueueDecl) (*Queue, *amqperr.Error) {
 // not. Without an exchange of this name both results are nil and DeclareExchange has to be proposed; a type or a name
 // that may not be declared is refused in any case.
 func (v *View) DeclaredExchange(d *ExchangeDecl) (*Exchange, *amqperr.Error) {
-	if _, ok := routingKinds[ExchangeType(d.Type)]; !ok {
+	if _, ok := v.kindOf(ExchangeType(d.Type)); !ok {
 		return nil, amqperr.UnknownExchangeType(d.Type)
 	}
 	name := CleanName(d.Name)

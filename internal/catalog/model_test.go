@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"holdfast/internal/amqperr"
+	"holdfast/internal/routing"
 	"holdfast/internal/wire"
 
 	"pgregory.net/rapid"
@@ -494,7 +495,7 @@ func checkRoutes(t *rapid.T, v *View, naive *model, keys []string) {
 			} else {
 				naive.route(x, key, map[*Exchange]bool{}, queues)
 			}
-			got := v.Route(v.Exchange(x.VHost, x.Name), key, nil, nil)
+			got := v.Route(v.Exchange(x.VHost, x.Name), &routing.Message{Key: key}, nil)
 			if len(got) != len(queues) {
 				t.Fatalf("exchange %q key %q: %v, want %v", x.Name, key, got, queues)
 			}

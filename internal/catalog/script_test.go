@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"holdfast/internal/routing"
 	"holdfast/internal/wire"
 
 	"github.com/cockroachdb/datadriven"
@@ -102,7 +103,8 @@ func describeEffective(e *Effective) string {
 
 func route(v *View, x *Exchange, key string, headers wire.Table) string {
 	var names []string
-	for _, id := range v.Route(x, key, func() wire.Table { return headers }, nil) {
+	var p wire.Properties
+	for _, id := range v.Route(x, &routing.Message{Key: key, Properties: p.WithHeaders(headers)}, nil) {
 		names = append(names, v.QueueByID(id).Name)
 	}
 	slices.Sort(names)

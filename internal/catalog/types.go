@@ -85,12 +85,18 @@ type Queue struct {
 // ExchangeType says how an exchange matches.
 type ExchangeType string
 
-// The exchange types.
+// The exchange types. The second group came with level 2 of the formats: below it nobody can declare one.
 const (
 	Direct  ExchangeType = "direct"
 	Fanout  ExchangeType = "fanout"
 	Topic   ExchangeType = "topic"
 	Headers ExchangeType = "headers"
+
+	ConsistentHash ExchangeType = "x-consistent-hash"
+	ModulusHash    ExchangeType = "x-modulus-hash"
+	Random         ExchangeType = "x-random"
+	LocalRandom    ExchangeType = "x-local-random"
+	RecentHistory  ExchangeType = "x-recent-history"
 )
 
 // Exchange is the definition of an exchange together with its routing index as of the view it was read from. It is
@@ -164,6 +170,7 @@ type Result struct {
 	Queue       *Queue      // declare: the queue, new or existing
 	Exchange    *Exchange   // declare: the exchange, new or existing
 	Created     bool        // declare, bind and the like: it did not exist before
+	Generation  uint64      // bind: the vhost's, from which on the binding is there; 0 if it was before
 	Node        *Node       // AddNode, SetDrained, SetVoter, SetLevels: as it is now; RemoveNode: as it was
 	Incarnation Incarnation // NewIncarnation
 	Removed     Removed

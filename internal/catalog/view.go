@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"holdfast/internal/amqperr"
+	"holdfast/internal/routing"
 	"holdfast/internal/routing/ordmap"
 )
 
@@ -146,6 +147,23 @@ func (v *View) Exchange(vhost, name string) *Exchange {
 	}
 	return nil
 }
+
+// ExchangeByID returns an exchange of a vhost, nil if it is gone.
+func (v *View) ExchangeByID(vhost string, id ExchangeID) *Exchange {
+	vh := v.VHost(vhost)
+	if vh == nil {
+		return nil
+	}
+	name, ok := vh.exchangeIDs.Get(id)
+	if !ok {
+		return nil
+	}
+	x, _ := vh.exchanges.Get(name)
+	return x
+}
+
+// HistoryLength returns how many messages an exchange keeps for later bindings, if it is one that does.
+func (x *Exchange) HistoryLength() int { return routing.HistoryLength(x.Args) }
 
 // UseExchange returns an exchange, or 404.
 func (v *View) UseExchange(vhost, name string) (*Exchange, *amqperr.Error) {

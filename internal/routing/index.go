@@ -32,6 +32,12 @@ const (
 	Fanout              // every binding
 	Topic               // the binding key is a pattern of words
 	Headers             // the binding's arguments are conditions on the headers
+
+	ConsistentHash // one binding, by a hash: the binding key is its weight
+	ModulusHash    // one binding, by a hash and the number of bindings
+	Random         // one binding, by chance
+	LocalRandom    // one binding, by chance, to a queue of this node
+	History        // every binding, and the caller keeps the message for those that come later
 )
 
 // set holds targets, each with the number of bindings that lead to it in the same way: bindings that differ only in
@@ -43,72 +49,112 @@ type set = ordmap.Map[Target, uint32]
 // The caller keeps bindings apart: it calls Bind once for each binding and Unbind only for one that was bound.
 type Index struct {
 	kind    Kind
-	direct  ordmap.Map[string, set] // by binding key
-	fanout  set
+	direct  ordmap.Map[string, set]    // by binding key
+	fanout  set                        // of a history too
+	named   ordmap.Map[string, Target] // of a modulus hash and the random kinds, by nameKey
 	topic   *topicNode
 	headers headersIndex
+	hashed  *hashedIndex // nil for any kind but a consistent hash
 }
 
-// New returns the index of an exchange without bindings.
-func New(kind Kind) Index { return Index{kind: kind} }
+// New returns the index of an exchange without bindings. args are the exchange's arguments.
+func New(kind Kind, args wire.Table) Index {
+	x := Index{kind: kind}
+	if kind == ConsistentHash {
+		x.hashed = &hashedIndex{by: hashBy(args)}
+	}
+	return x
+}
+
+// Binding is a binding as an index sees it.
+type Binding struct {
+	Key    string
+	Args   wire.Table
+	Target Target
+	Name   string // the target's, by which hashing exchanges know it; no two targets of an exchange have the same
+}
 
 // Bind returns the index with one more binding. For e see [ordmap.Edit].
-func (x Index) Bind(e *ordmap.Edit, key string, args wire.Table, t Target) Index {
+func (x Index) Bind(e *ordmap.Edit, b Binding) Index {
 	switch x.kind {
 	case Direct:
-		s, _ := x.direct.Get(key)
-		x.direct = x.direct.Set(e, key, addTarget(e, s, t))
-	case Fanout:
-		x.fanout = addTarget(e, x.fanout, t)
+		s, _ := x.direct.Get(b.Key)
+		x.direct = x.direct.Set(e, b.Key, addTarget(e, s, b.Target))
 	case Topic:
-		x.topic = x.topic.bind(e, pattern(key), t)
+		x.topic = x.topic.bind(e, pattern(b.Key), b.Target)
 	case Headers:
-		x.headers = x.headers.bind(e, args, t)
+		x.headers = x.headers.bind(e, b.Args, b.Target)
+	case ConsistentHash:
+		x.hashed = x.hashed.weigh(e, b, 1)
+	case ModulusHash, Random, LocalRandom:
+		x.named = x.named.Set(e, nameKey(b), b.Target)
+	default:
+		x.fanout = addTarget(e, x.fanout, b.Target)
 	}
 	return x
 }
 
 // Unbind returns the index without one binding, which was there.
-func (x Index) Unbind(e *ordmap.Edit, key string, args wire.Table, t Target) Index {
+func (x Index) Unbind(e *ordmap.Edit, b Binding) Index {
 	switch x.kind {
 	case Direct:
-		s, _ := x.direct.Get(key)
-		if s = dropTarget(e, s, t); s.Len() == 0 {
-			x.direct = x.direct.Delete(e, key)
+		s, _ := x.direct.Get(b.Key)
+		if s = dropTarget(e, s, b.Target); s.Len() == 0 {
+			x.direct = x.direct.Delete(e, b.Key)
 		} else {
-			x.direct = x.direct.Set(e, key, s)
+			x.direct = x.direct.Set(e, b.Key, s)
 		}
-	case Fanout:
-		x.fanout = dropTarget(e, x.fanout, t)
 	case Topic:
-		x.topic = x.topic.unbind(e, pattern(key), t)
+		x.topic = x.topic.unbind(e, pattern(b.Key), b.Target)
 	case Headers:
-		x.headers = x.headers.unbind(e, args, t)
+		x.headers = x.headers.unbind(e, b.Args, b.Target)
+	case ConsistentHash:
+		x.hashed = x.hashed.weigh(e, b, -1)
+	case ModulusHash, Random, LocalRandom:
+		x.named = x.named.Delete(e, nameKey(b))
+	default:
+		x.fanout = dropTarget(e, x.fanout, b.Target)
 	}
 	return x
 }
 
-// Match appends the targets that a message with this routing key is for, each once, in no particular order. headers is
-// called at most once, and only by a headers exchange; nil stands for no headers.
-func (x *Index) Match(dst []Target, key string, headers func() wire.Table) []Target {
+// Match appends the targets that a message is for, each once, in no particular order. An exchange that looks at routing
+// keys matches each of them; one that hashes or draws chooses one target, however many keys there are.
+func (x *Index) Match(dst []Target, m *Message) []Target {
 	invariant.Pass("routing", "matched")
 	start, sets := len(dst), 0
 	switch x.kind {
 	case Direct:
-		if s, ok := x.direct.Get(key); ok {
-			return s.AppendKeys(dst)
+		if s, ok := x.direct.Get(m.Key); ok {
+			dst = s.AppendKeys(dst)
+			sets++
 		}
-		return dst
-	case Fanout:
-		return x.fanout.AppendKeys(dst)
+		for _, key := range m.Further {
+			if s, ok := x.direct.Get(key); ok {
+				dst = s.AppendKeys(dst)
+				sets++
+			}
+		}
 	case Topic:
-		dst, sets = x.topic.match(dst, key)
-	case Headers:
-		var h wire.Table
-		if headers != nil {
-			h = headers()
+		dst, sets = x.topic.match(dst, m.Key)
+		for _, key := range m.Further {
+			var n int
+			dst, n = x.topic.match(dst, key)
+			sets += n
 		}
-		dst, sets = x.headers.match(dst, h)
+	case Headers:
+		m.Single = true
+		dst, sets = x.headers.match(dst, m.Properties.Headers())
+	case ConsistentHash:
+		return x.hashed.match(dst, m)
+	case ModulusHash:
+		return x.remainder(dst, m)
+	case Random:
+		return x.draw(dst, m)
+	case LocalRandom:
+		return x.drawHere(dst, m)
+	default:
+		return x.fanout.AppendKeys(dst)
 	}
 	if sets > 1 {
 		found := dst[start:]

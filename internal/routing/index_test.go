@@ -16,29 +16,23 @@ import (
 // The cases of rapid are the same in every run; -rapid.seed=N makes others.
 func init() { flag.Set("rapid.seed", "1") }
 
-type binding struct {
-	key    string
-	args   wire.Table
-	target Target
-}
-
 // naive is the definition of matching: every binding by itself, word lists and header lists taken literally.
-func naive(kind Kind, bindings []binding, key string, headers wire.Table) []Target {
+func naive(kind Kind, bindings []Binding, keys []string, headers wire.Table) []Target {
 	var found []Target
 	for _, b := range bindings {
 		ok := false
 		switch kind {
 		case Direct:
-			ok = b.key == key
-		case Fanout:
+			ok = slices.Contains(keys, b.Key)
+		case Fanout, History:
 			ok = true
 		case Topic:
-			ok = naiveTopic(split(b.key), split(key))
+			ok = slices.ContainsFunc(keys, func(key string) bool { return naiveTopic(split(b.Key), split(key)) })
 		case Headers:
-			ok = naiveHeaders(b.args, headers)
+			ok = naiveHeaders(b.Args, headers)
 		}
 		if ok {
-			found = append(found, b.target)
+			found = append(found, b.Target)
 		}
 	}
 	slices.Sort(found)
@@ -120,7 +114,7 @@ func genTable(names []string, match bool) *rapid.Generator[wire.Table] {
 // TestAgainstDefinition binds and unbinds at random and compares every match with the definition; older indexes must keep
 // answering as they did. R57, T40.
 func TestAgainstDefinition(t *testing.T) {
-	for kind, name := range map[Kind]string{Direct: "direct", Fanout: "fanout", Topic: "topic", Headers: "headers"} {
+	for kind, name := range map[Kind]string{Direct: "direct", Fanout: "fanout", Topic: "topic", Headers: "headers", History: "history"} {
 		t.Run(name, func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { checkKind(t, kind) }) })
 	}
 }
@@ -130,10 +124,10 @@ func checkKind(t *rapid.T, kind Kind) {
 	args, headers := genTable([]string{"p", "q", "x-r"}, true), genTable([]string{"p", "q", "x-r"}, false)
 	type version struct {
 		x        Index
-		bindings []binding
+		bindings []Binding
 	}
-	x := New(kind)
-	var bindings []binding
+	x := New(kind, nil)
+	var bindings []Binding
 	var kept []version
 	for range rapid.IntRange(1, 6).Draw(t, "rounds") {
 		var e *ordmap.Edit
@@ -146,32 +140,35 @@ func checkKind(t *rapid.T, kind Kind) {
 				i := rapid.IntRange(0, len(bindings)-1).Draw(t, "which")
 				b := bindings[i]
 				bindings = slices.Delete(bindings, i, i+1)
-				x = x.Unbind(e, b.key, b.args, b.target)
+				x = x.Unbind(e, b)
 				continue
 			}
-			b := binding{patterns.Draw(t, "pattern"), args.Draw(t, "args"), Target(rapid.IntRange(1, 8).Draw(t, "target"))}
+			b := Binding{patterns.Draw(t, "pattern"), args.Draw(t, "args"), Target(rapid.IntRange(1, 8).Draw(t, "target")), ""}
 			bindings = append(bindings, b)
-			x = x.Bind(e, b.key, b.args, b.target)
+			x = x.Bind(e, b)
 		}
 		kept = append(kept, version{x, bindings})
 	}
 	for range 20 {
-		key, h := keys.Draw(t, "key"), headers.Draw(t, "headers")
+		m := Message{Key: keys.Draw(t, "key"), Further: rapid.SliceOfN(keys, 0, 2).Draw(t, "further")}
+		h := headers.Draw(t, "headers")
+		m.Properties = m.Properties.WithHeaders(h)
 		for _, v := range kept {
-			got := v.x.Match([]Target{99}, key, func() wire.Table { return h })
+			got := v.x.Match([]Target{99}, &m)
 			if got[0] != 99 {
 				t.Fatal("Match changed what it appends to")
 			}
 			got = got[1:]
 			slices.Sort(got)
-			if want := naive(kind, v.bindings, key, h); !slices.Equal(got, want) {
-				t.Fatalf("key %q headers %v: got %v, want %v, bindings %v", key, h.Map(), got, want, v.bindings)
+			want := naive(kind, v.bindings, append([]string{m.Key}, m.Further...), h)
+			if !slices.Equal(got, want) || m.Single != (kind == Headers) {
+				t.Fatalf("keys %q %q headers %v: got %v, want %v, bindings %v", m.Key, m.Further, h.Map(), got, want, v.bindings)
 			}
 		}
 	}
 	e := new(ordmap.Edit)
 	for _, b := range bindings {
-		x = x.Unbind(e, b.key, b.args, b.target)
+		x = x.Unbind(e, b)
 	}
 	if x.direct.Len() != 0 || x.fanout.Len() != 0 || x.topic != nil || x.headers.rules.Len() != 0 || x.headers.byCond.Len() != 0 || x.headers.always.Len() != 0 {
 		t.Fatal("something is left after all bindings are gone")
@@ -199,11 +196,11 @@ func TestTopicWords(t *testing.T) {
 		{"#.a", "a .a b.a a.a", "'' a. ab"},
 		{"#.a.#", "a b.a a.b .a.", "'' b ab"},
 	} {
-		x := New(Topic).Bind(nil, c.pattern, nil, 1)
+		x := New(Topic, nil).Bind(nil, Binding{Key: c.pattern, Target: 1})
 		for i, list := range []string{c.yes, c.no} {
 			for _, key := range strings.Fields(list) {
 				key = strings.Trim(key, "'")
-				if got := len(x.Match(nil, key, nil)) == 1; got != (i == 0) {
+				if got := len(x.Match(nil, &Message{Key: key})) == 1; got != (i == 0) {
 					t.Errorf("pattern %q, key %q: %v", c.pattern, key, got)
 				}
 			}
@@ -236,14 +233,14 @@ func TestChecks(t *testing.T) {
 // A pattern of two "#" against the longest key must not take time that grows with a power of its length: the walk holds
 // each node once per word, so a match of 128 words allocates nothing and yields each target once.
 func TestTopicManyHashes(t *testing.T) {
-	x := New(Topic)
+	x := New(Topic, nil)
 	e := new(ordmap.Edit)
 	const patterns = 200
 	for i := range patterns {
-		x = x.Bind(e, strings.Repeat("*.", i)+"#.a.#", nil, Target(i))
+		x = x.Bind(e, Binding{Key: strings.Repeat("*.", i) + "#.a.#", Target: Target(i)})
 	}
 	key := strings.TrimSuffix(strings.Repeat("a.", 127), ".")
-	got := x.Match(nil, key, nil)
+	got := x.Match(nil, &Message{Key: key})
 	if len(got) != 127 { // with n stars before it, n+1 words are needed
 		t.Fatalf("%d targets", len(got))
 	}
@@ -261,8 +258,8 @@ func TestCanonical(t *testing.T) {
 }
 
 func ExampleIndex() {
-	x := New(Topic).Bind(nil, "orders.*.eu", nil, ToQueue(7)).Bind(nil, "orders.#", nil, ToQueue(9))
-	for _, t := range x.Match(nil, "orders.paid.eu", nil) {
+	x := New(Topic, nil).Bind(nil, Binding{Key: "orders.*.eu", Target: ToQueue(7)}).Bind(nil, Binding{Key: "orders.#", Target: ToQueue(9)})
+	for _, t := range x.Match(nil, &Message{Key: "orders.paid.eu"}) {
 		fmt.Println(t.ID())
 	}
 	// Output:

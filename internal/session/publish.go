@@ -202,7 +202,7 @@ func (ch *channel) publish(route broker.Route, m message.Message, mandatory bool
 	ch.touch()
 	n := route.Queues()
 	if n == 0 && mandatory {
-		ch.publisher.Returned()
+		ch.publisher.Returned(route, m)
 		back := &returned{message: m, code: amqperr.NoRoute, text: amqperr.CodeName(amqperr.NoRoute)}
 		if ch.confirms != nil {
 			// Settled by the writer, so that the return goes first.

@@ -1,0 +1,253 @@
+package broker
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"holdfast/internal/catalog"
+	"holdfast/internal/message"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/routing"
+	"holdfast/internal/wire"
+)
+
+// How much of the latest messages is kept at most, in bytes: for one exchange, and for all on this node.
+const (
+	historyMost   = 8 << 20
+	historiesMost = 64 << 20
+)
+
+// keptCost is what a kept message takes beside its own bytes.
+const keptCost = 128
+
+// noStore is the header, true, of a message that is not to be kept.
+const noStore = "x-recent-history-no-store"
+
+// histories are the latest messages of the exchanges of type x-recent-history, for the queues that are bound to them
+// later. Each node has in memory what was published on it, and hands that to what is bound on it; with the node's end it
+// is gone. The oldest go first when there is more than the exchange is to keep, or too many bytes.
+type histories struct {
+	mu    sync.Mutex
+	of    map[catalog.ExchangeID]*history
+	bytes int
+}
+
+// history is one exchange's.
+type history struct {
+	vhost string
+	kept  []kept // the oldest first
+	bytes int
+	// latecomers were bound when publishes were on their way that did not know of them.
+	latecomers []latecomer
+}
+
+type kept struct {
+	message    message.Message
+	generation uint64 // of the vhost when it was routed
+	bytes      int
+}
+
+// latecomer is a binding from some generation on: what was routed before is still to come by it.
+type latecomer struct {
+	generation uint64
+	deliver    func([]message.Message)
+}
+
+// mostLatecomers is how many are remembered. A publish is on its way for as long as it takes to read it from the socket's
+// buffer.
+const mostLatecomers = 16
+
+// keepers are the exchanges that keep a message on its way.
+type keepers struct{ exchanges []catalog.ExchangeID }
+
+func newKeepers(targets []routing.Target) *keepers {
+	k := new(keepers)
+	for _, t := range targets {
+		k.exchanges = append(k.exchanges, catalog.ExchangeID(t.ID()))
+	}
+	return k
+}
+
+// keep has exchanges keep a message that was routed in a generation of its vhost.
+func (hs *histories) keep(b *Broker, vhost string, k *keepers, generation uint64, m message.Message) {
+	if v, err := message.Parse(m.Head); err == nil {
+		no, _ := v.Properties.Headers().Get(noStore)
+		if no, _ := no.Bool(); no {
+			return
+		}
+	}
+	m.Head = slices.Clone(m.Head) // it may be a small part of a large block
+	for _, id := range k.exchanges {
+		for _, late := range hs.add(b, vhost, id, generation, m) {
+			late.deliver([]message.Message{m})
+		}
+	}
+}
+
+// add adds a message to an exchange's history and returns to whom it is to go as well.
+func (hs *histories) add(b *Broker, vhost string, id catalog.ExchangeID, generation uint64, m message.Message) (late []latecomer) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	x, h := hs.history(b, vhost, id)
+	if h == nil {
+		return nil
+	}
+	for _, l := range h.latecomers {
+		if generation < l.generation {
+			late = append(late, l)
+		}
+	}
+	n := m.Size() + keptCost
+	if n > historyMost {
+		return late
+	}
+	for len(h.kept) > 0 && (len(h.kept) >= x.HistoryLength() || h.bytes+n > historyMost || hs.bytes+n > historiesMost) {
+		hs.dropOldest(h)
+	}
+	if hs.bytes+n <= historiesMost {
+		h.kept = append(h.kept, kept{m, generation, n})
+		h.bytes += n
+		hs.bytes += n
+	}
+	return late
+}
+
+// history returns an exchange and its history, nil if the exchange is gone. mu is held: who deletes an exchange drops its
+// history behind, so that it is not made anew.
+func (hs *histories) history(b *Broker, vhost string, id catalog.ExchangeID) (*catalog.Exchange, *history) {
+	x := b.view().ExchangeByID(vhost, id)
+	if x == nil {
+		return nil, nil
+	}
+	h := hs.of[id]
+	if h == nil {
+		h = &history{vhost: vhost}
+		hs.of[id] = h
+	}
+	return x, h
+}
+
+func (hs *histories) dropOldest(h *history) {
+	hs.bytes -= h.kept[0].bytes
+	h.bytes -= h.kept[0].bytes
+	h.kept = slices.Delete(h.kept, 0, 1)
+}
+
+// join returns, the oldest first, what was routed before the generation in which a binding came, and has deliver called
+// with what is still on its way.
+func (hs *histories) join(b *Broker, x *catalog.Exchange, generation uint64, deliver func([]message.Message)) (list []message.Message) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	_, h := hs.history(b, x.VHost, x.ID)
+	if h == nil {
+		return nil
+	}
+	for _, k := range h.kept {
+		if k.generation < generation {
+			list = append(list, k.message)
+		}
+	}
+	if len(h.latecomers) == mostLatecomers {
+		h.latecomers = slices.Delete(h.latecomers, 0, 1)
+	}
+	h.latecomers = append(h.latecomers, latecomer{generation, deliver})
+	return list
+}
+
+// forget drops the histories of exchanges that are gone. The catalog's view has them no more.
+func (hs *histories) forget(gone []*catalog.Exchange) {
+	if len(gone) == 0 {
+		return
+	}
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for _, x := range gone {
+		hs.drop(x.ID)
+	}
+}
+
+// forgetUnknown drops the histories of exchanges that v does not have.
+func (hs *histories) forgetUnknown(v *catalog.View) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for id, h := range hs.of {
+		if v.ExchangeByID(h.vhost, id) == nil {
+			hs.drop(id)
+		}
+	}
+}
+
+func (hs *histories) drop(id catalog.ExchangeID) {
+	if h := hs.of[id]; h != nil {
+		hs.bytes -= h.bytes
+		delete(hs.of, id)
+	}
+}
+
+// replay hands the history of a binding's source to its destination, if the source keeps one. The binding is there since a
+// generation of its vhost: what was routed since then is no matter of the history.
+func (b *Broker) replay(bd *catalog.Binding, generation uint64) {
+	v := b.view()
+	x := v.Exchange(bd.VHost, bd.Source)
+	if x == nil || x.Type != catalog.RecentHistory {
+		return
+	}
+	deliver := func(list []message.Message) {
+		for _, m := range list {
+			b.routeOn(bd, m)
+		}
+	}
+	if bd.Kind == catalog.KindQueue {
+		q := v.Queue(bd.VHost, bd.Destination)
+		if q == nil {
+			return
+		}
+		h := b.handle(q)
+		if h == nil {
+			return
+		}
+		deliver = func(list []message.Message) { putAll(h, list) }
+	}
+	if list := b.histories.join(b, x, generation, deliver); len(list) > 0 {
+		deliver(list)
+	}
+}
+
+func putAll(h *queuehost.Handle, list []message.Message) {
+	publishes := make([]queuehost.Publish, len(list))
+	for i, m := range list {
+		publishes[i] = queuehost.Publish{Message: m, Persistent: m.Persistent()}
+	}
+	h.Publish(publishes)
+}
+
+// routeOn routes a kept message through the exchange that is a binding's destination, as it was published.
+func (b *Broker) routeOn(bd *catalog.Binding, m message.Message) {
+	v := b.view()
+	x := v.Exchange(bd.VHost, bd.Destination)
+	head, err := message.Parse(m.Head)
+	if x == nil || err != nil {
+		return
+	}
+	for _, h := range b.routeWhole(v, x, string(head.RoutingKey), head.Properties, m) {
+		putAll(h, []message.Message{m})
+	}
+}
+
+// routeWhole returns the queues that a message of nobody's channel is for. Exchanges that keep it do so.
+func (b *Broker) routeWhole(v *catalog.View, x *catalog.Exchange, key string, properties wire.Properties, m message.Message) (handles []*queuehost.Handle) {
+	about := &routing.Message{
+		Key: key, Properties: properties, Draw: rand.Uint64,
+		Here: func(t routing.Target) bool { return b.takes(v, catalog.QueueID(t.ID())) },
+	}
+	for _, id := range v.Route(x, about, nil) {
+		if h := b.handleByID(v, id); h != nil {
+			handles = append(handles, h)
+		}
+	}
+	if len(about.Kept) > 0 {
+		b.histories.keep(b, x.VHost, newKeepers(about.Kept), v.VHost(x.VHost).Generation(), m)
+	}
+	return handles
+}
