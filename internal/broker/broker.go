@@ -220,14 +220,19 @@ func awaitFor[T any](ctx context.Context, b *Broker, limit time.Duration, start 
 
 // submit puts a command of the catalog in order.
 func (b *Broker) submit(cmd []byte, waitStable bool, done func(any, error)) {
-	if !waitStable || b.self != 0 {
+	if b.self != 0 {
 		b.commands.Propose(cmd, false, done)
 		return
 	}
-	b.unstable.Add(1)
-	b.commands.Propose(cmd, true, func(result any, err error) {
-		if !errors.Is(err, ErrOverdue) { // then nobody will hear of it any more
+	if waitStable {
+		b.unstable.Add(1)
+	}
+	b.commands.Propose(cmd, waitStable, func(result any, err error) {
+		if waitStable && !errors.Is(err, ErrOverdue) { // then nobody will hear of it any more
 			b.unstable.Add(-1)
+		}
+		if r, ok := result.(*catalog.Result); ok && err == nil {
+			b.histories.forget(r.Removed.Exchanges)
 		}
 		done(result, err)
 	})
