@@ -133,4 +133,18 @@ var Differences = []Difference{
 		Holdfast: "refused, with what is not supported",
 		Why:      "matching a pattern takes no longer than its name is long",
 	},
+	{
+		ID:       "hash-weight",
+		Subject:  "A binding of a consistent-hash exchange with a weight over 10,000",
+		RabbitMQ: "accepted, with as many buckets",
+		Holdfast: "406 on the channel",
+		Why:      "as RabbitMQ 4.3",
+	},
+	{
+		ID:       "history-order",
+		Subject:  "What an exchange gets that is bound to a recent-history exchange",
+		RabbitMQ: "the latest messages, the newest first",
+		Holdfast: "the latest messages, the oldest first",
+		Why:      "as a queue gets them, from both brokers",
+	},
 }

@@ -14,7 +14,7 @@
 // The package never imports anything under internal.
 //
 // Map of the files: harness_test.go starts the broker and has the helpers;
-// handshake, frames, tables, declare, route, publish, confirm, consume, settle,
+// handshake, frames, tables, declare, route, exchange_types, publish, confirm, consume, settle,
 // requeue, tx, access and restart tests are in the files of those names;
 // cluster_*.go are about several nodes, quorum_*.go about quorum queues, on the
 // nodes and the network of web_test.go. Those that take long run with -args -heavy.
