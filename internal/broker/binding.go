@@ -27,7 +27,7 @@ func (c *Conn) Bind(r Bind) *amqperr.Error {
 	}
 	result, e := c.b.propose(catalog.Bind(bd, c.id), c.b.bindingDurable(bd))
 	if e == nil && result.Created {
-		c.b.replay(&bd, result.Generation)
+		c.b.replay(Joining{bd.VHost, bd.Source, r.ToExchange, bd.Destination, result.Generation})
 	}
 	return c.b.clientError(e, "bind", bindingKind(r), c.vhost, bd.Destination)
 }

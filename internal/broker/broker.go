@@ -50,6 +50,8 @@ type Options struct {
 	Fresh func()
 	// Suspect reports whether another node is suspected to be gone. Nil: none is.
 	Suspect func(node uint64) bool
+	// Elsewhere returns what other nodes have of a history, after a short wait at the most. Nil: there are none.
+	Elsewhere func(Joining) []KeptMessage
 	// NewReader makes what one goroutine reads messages from the disk with.
 	NewReader func() *Reader
 	// Go carries out what nobody waits for, and must not do so at once. Nil: a goroutine of its own does.
@@ -82,6 +84,7 @@ type Broker struct {
 	barrier     func(done func(any, error))
 	fresh       func()
 	suspect     func(node uint64) bool
+	elsewhere   func(Joining) []KeptMessage
 	later       func(func())
 	incarnation catalog.Incarnation
 	counters    counters
@@ -127,6 +130,7 @@ func New(o Options) *Broker {
 		barrier:   o.Barrier,
 		fresh:     o.Fresh,
 		suspect:   o.Suspect,
+		elsewhere: o.Elsewhere,
 		later:     o.Go,
 		conns:     make(map[catalog.ConnID]*Conn),
 		alarms:    make(map[AlarmKind]Alarm),

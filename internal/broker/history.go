@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -12,9 +13,10 @@ import (
 	"holdfast/internal/wire"
 )
 
-// How much of the latest messages is kept at most, in bytes: for one exchange, and for all on this node.
+// How much of the latest messages is kept at most, in bytes: for one exchange, and for all on this node. What is kept for one
+// fits into one answer to another node.
 const (
-	historyMost   = 8 << 20
+	historyMost   = 2 << 20
 	historiesMost = 64 << 20
 )
 
@@ -25,8 +27,9 @@ const keptCost = 128
 const noStore = "x-recent-history-no-store"
 
 // histories are the latest messages of the exchanges of type x-recent-history, for the queues that are bound to them
-// later. Each node has in memory what was published on it, and hands that to what is bound on it; with the node's end it
-// is gone. The oldest go first when there is more than the exchange is to keep, or too many bytes.
+// later. Each node has in memory what was published on it; with the node's end it is gone. The node where something is
+// bound asks the others for theirs, puts them in order by the time they were published at, and hands on the latest. The
+// oldest go first when there is more than the exchange is to keep, or too many bytes.
 type histories struct {
 	mu    sync.Mutex
 	of    map[catalog.ExchangeID]*history
@@ -44,8 +47,25 @@ type history struct {
 
 type kept struct {
 	message    message.Message
+	at         int64  // wall time when it was published, ns since 1970
 	generation uint64 // of the vhost when it was routed
 	bytes      int
+}
+
+// KeptMessage is a message of a history, on its way to the node that asked for it.
+type KeptMessage struct {
+	At     int64    `json:"at,string"` // ns since 1970
+	Head   []byte   `json:"head"`
+	Chunks [][]byte `json:"chunks,omitempty"`
+}
+
+// Joining is a binding that is to get a history: there since a generation of its vhost.
+type Joining struct {
+	VHost       string `json:"vhost"`
+	Source      string `json:"source"`
+	ToExchange  bool   `json:"to_exchange,omitempty"`
+	Destination string `json:"destination"`
+	Generation  uint64 `json:"generation,string"`
 }
 
 // latecomer is a binding from some generation on: what was routed before is still to come by it.
@@ -106,7 +126,7 @@ func (hs *histories) add(b *Broker, vhost string, id catalog.ExchangeID, generat
 		hs.dropOldest(h)
 	}
 	if hs.bytes+n <= historiesMost {
-		h.kept = append(h.kept, kept{m, generation, n})
+		h.kept = append(h.kept, kept{m, b.clock.Now().UnixNano(), generation, n})
 		h.bytes += n
 		hs.bytes += n
 	}
@@ -136,7 +156,7 @@ func (hs *histories) dropOldest(h *history) {
 
 // join returns, the oldest first, what was routed before the generation in which a binding came, and has deliver called
 // with what is still on its way.
-func (hs *histories) join(b *Broker, x *catalog.Exchange, generation uint64, deliver func([]message.Message)) (list []message.Message) {
+func (hs *histories) join(b *Broker, x *catalog.Exchange, generation uint64, deliver func([]message.Message)) (list []KeptMessage) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	_, h := hs.history(b, x.VHost, x.ID)
@@ -145,7 +165,7 @@ func (hs *histories) join(b *Broker, x *catalog.Exchange, generation uint64, del
 	}
 	for _, k := range h.kept {
 		if k.generation < generation {
-			list = append(list, k.message)
+			list = append(list, KeptMessage{k.at, k.message.Head, k.message.Chunks})
 		}
 	}
 	if len(h.latecomers) == mostLatecomers {
@@ -185,33 +205,74 @@ func (hs *histories) drop(id catalog.ExchangeID) {
 	}
 }
 
-// replay hands the history of a binding's source to its destination, if the source keeps one. The binding is there since a
-// generation of its vhost: what was routed since then is no matter of the history.
-func (b *Broker) replay(bd *catalog.Binding, generation uint64) {
-	v := b.view()
-	x := v.Exchange(bd.VHost, bd.Source)
+// replay hands the history of a new binding's source to its destination, if the source keeps one: what was routed before
+// the binding was there. What was routed since then is no matter of the history.
+func (b *Broker) replay(j Joining) {
+	x := b.view().Exchange(j.VHost, j.Source)
 	if x == nil || x.Type != catalog.RecentHistory {
 		return
 	}
-	deliver := func(list []message.Message) {
-		for _, m := range list {
-			b.routeOn(bd, m)
+	list, deliver := b.history(j)
+	if deliver == nil {
+		return
+	}
+	if b.elsewhere != nil {
+		list = latest(append(list, b.elsewhere(j)...), x.HistoryLength())
+	}
+	messages := make([]message.Message, 0, len(list))
+	for _, k := range list {
+		messages = append(messages, message.Message{Head: k.Head, Chunks: k.Chunks})
+	}
+	if len(messages) > 0 {
+		deliver(messages)
+	}
+}
+
+// latest returns the latest n messages, the oldest first, or fewer if they are too many bytes.
+func latest(list []KeptMessage, n int) []KeptMessage {
+	slices.SortStableFunc(list, func(a, b KeptMessage) int { return cmp.Compare(a.At, b.At) })
+	list = list[max(len(list)-n, 0):]
+	bytes := 0
+	for i, k := range slices.Backward(list) {
+		if bytes += (message.Message{Head: k.Head, Chunks: k.Chunks}).Size(); bytes > historyMost {
+			return list[i+1:]
 		}
 	}
-	if bd.Kind == catalog.KindQueue {
-		q := v.Queue(bd.VHost, bd.Destination)
+	return list
+}
+
+// History returns what this node has for a binding, the oldest first, and hands it what is still on its way here. The
+// view has to have the binding.
+func (b *Broker) History(j Joining) []KeptMessage {
+	list, _ := b.history(j)
+	return list
+}
+
+// history is History, together with the way to the binding's destination; nil: there is none.
+func (b *Broker) history(j Joining) (list []KeptMessage, deliver func([]message.Message)) {
+	v := b.view()
+	x := v.Exchange(j.VHost, j.Source)
+	if x == nil {
+		return nil, nil
+	}
+	if j.ToExchange {
+		deliver = func(list []message.Message) {
+			for _, m := range list {
+				b.routeOn(j.VHost, j.Destination, m)
+			}
+		}
+	} else {
+		q := v.Queue(j.VHost, j.Destination)
 		if q == nil {
-			return
+			return nil, nil
 		}
 		h := b.handle(q)
 		if h == nil {
-			return
+			return nil, nil
 		}
 		deliver = func(list []message.Message) { putAll(h, list) }
 	}
-	if list := b.histories.join(b, x, generation, deliver); len(list) > 0 {
-		deliver(list)
-	}
+	return b.histories.join(b, x, j.Generation, deliver), deliver
 }
 
 func putAll(h *queuehost.Handle, list []message.Message) {
@@ -223,9 +284,9 @@ func putAll(h *queuehost.Handle, list []message.Message) {
 }
 
 // routeOn routes a kept message through the exchange that is a binding's destination, as it was published.
-func (b *Broker) routeOn(bd *catalog.Binding, m message.Message) {
+func (b *Broker) routeOn(vhost, exchange string, m message.Message) {
 	v := b.view()
-	x := v.Exchange(bd.VHost, bd.Destination)
+	x := v.Exchange(vhost, exchange)
 	head, err := message.Parse(m.Head)
 	if x == nil || err != nil {
 		return

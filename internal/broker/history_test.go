@@ -154,7 +154,7 @@ func TestHistoryAcrossABind(t *testing.T) {
 	generation := r.view().VHost(vhost).Generation()
 	c.send("x", "", "live")
 	drain(c, "q")
-	r.replay(&catalog.Binding{VHost: vhost, Source: "x", Destination: "q"}, generation)
+	r.replay(Joining{VHost: vhost, Source: "x", Destination: "q", Generation: generation})
 	if got := drain(c, "q"); !slices.Equal(got, []string{"before", "after"}) {
 		t.Errorf("replayed late: %v", got)
 	}
@@ -166,10 +166,13 @@ func TestHistoryBytes(t *testing.T) {
 	c := r.connect()
 	most := historiesMost/historyMost + 1
 	body := strings.Repeat("x", 1<<20)
+	if n := 3 * (1<<20 + keptCost); n <= historyMost || historiesMost/historyMost < 8 {
+		t.Fatal("the bounds are not what this test is made for")
+	}
 	for i := range most {
 		x := fmt.Sprint("x", i)
 		c.exchange(x, "x-recent-history", map[string]any{"x-recent-history-length": 100})
-		for range 9 {
+		for range 3 {
 			c.send(x, "", body)
 		}
 	}
@@ -195,7 +198,7 @@ func TestHistoryBytes(t *testing.T) {
 	c.declare(DeclareQueue{Name: "q"})
 	c.bind("x0", "q", "")
 	c.bind("huge", "q", "")
-	if got := drain(c, "q"); len(got) != 7 {
+	if got := drain(c, "q"); len(got) != 1 {
 		t.Errorf("%d messages", len(got))
 	}
 	r.Sync()
@@ -299,5 +302,51 @@ func TestCopiesAndTheAlternate(t *testing.T) {
 		if strings.Join(got, " ") != m.want {
 			t.Errorf("%s and %v: %v, want %s", m.key, m.copies, got, m.want)
 		}
+	}
+}
+
+// What other nodes have kept is put in between by its time, and the latest of all are handed on.
+func TestHistoryOfOtherNodes(t *testing.T) {
+	r := newRigAtLevel2(t)
+	c := r.connect()
+	c.exchange("x", "x-recent-history", map[string]any{"x-recent-history-length": 4})
+	c.declare(DeclareQueue{Name: "q"})
+	c.send("x", "", "here 1")
+	c.send("x", "", "here 2")
+	kept := r.History(Joining{VHost: vhost, Source: "x", Destination: "q", Generation: 1 << 60})
+	if len(kept) != 2 {
+		t.Fatalf("%d kept", len(kept))
+	}
+	made := func(at int64, body string) KeptMessage {
+		var b message.Builder
+		b.Begin("x", "", nil, uint64(len(body)), false)
+		b.Write([]byte(body))
+		m := b.Message()
+		return KeptMessage{At: at, Head: m.Head, Chunks: m.Chunks}
+	}
+	var asked Joining
+	r.elsewhere = func(j Joining) []KeptMessage {
+		asked = j
+		return []KeptMessage{
+			made(kept[1].At+1, "there 4"), made(kept[0].At-1, "there 3"), made(kept[0].At-3, "there 1"), made(kept[0].At-2, "there 2"),
+		}
+	}
+	c.bind("x", "q", "")
+	if got := drain(c, "q"); !slices.Equal(got, []string{"there 3", "here 1", "here 2", "there 4"}) {
+		t.Errorf("%v", got)
+	}
+	if want := (Joining{VHost: vhost, Source: "x", Destination: "q", Generation: r.view().VHost(vhost).Generation()}); asked != want {
+		t.Errorf("asked for %+v, want %+v", asked, want)
+	}
+	// Together they are bounded in bytes as well.
+	half := made(0, strings.Repeat("x", historyMost/2))
+	if got := latest([]KeptMessage{half, half, made(1, "last")}, 3); len(got) != 2 {
+		t.Errorf("%d messages", len(got))
+	}
+	if got := latest(nil, 3); len(got) != 0 {
+		t.Errorf("%d messages", len(got))
+	}
+	if got := r.History(Joining{VHost: vhost, Source: "none"}); got != nil {
+		t.Errorf("%v", got)
 	}
 }

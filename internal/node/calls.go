@@ -8,11 +8,14 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
+	"holdfast/internal/broker"
 	"holdfast/internal/catalog"
 	"holdfast/internal/cluster"
 	"holdfast/internal/config"
+	"holdfast/internal/message"
 	"holdfast/internal/peer"
 )
 
@@ -23,14 +26,17 @@ const clusterCall = 0x80
 
 // asked is a request.
 type asked struct {
-	What string `json:"what"`                  // one of the following
-	Node uint64 `json:"node,string,omitempty"` // askSees
+	What string          `json:"what"`                  // one of the following
+	Node uint64          `json:"node,string,omitempty"` // askSees
+	Join *broker.Joining `json:"join,omitempty"`        // askHistory
 }
 
 const (
 	askNodes = "nodes" // who is in the cluster, and am I?
 	askLeave = "leave" // take me out
 	askSees  = "sees"  // is this node up, as you see it?
+
+	askHistory = "history" // what have you kept of what was published to this exchange?
 )
 
 // told is an answer.
@@ -39,12 +45,15 @@ type told struct {
 	Nodes []cluster.Node `json:"nodes,omitempty"`
 	In    bool           `json:"in,omitempty"` // the asking node is in the cluster; the catalog was asked, if not
 	Up    bool           `json:"up,omitempty"`
+
+	Kept []broker.KeptMessage `json:"kept,omitempty"`
 }
 
 // Bounds of calls.
 const (
 	callWait  = 3 * time.Second
 	leaveWait = 8 * time.Second
+	keptWait  = 2 * time.Second
 	maxBook   = 1024 // nodes taken from an answer
 )
 
@@ -94,6 +103,14 @@ func (m *mesh) tell(ctx context.Context, from peer.Hello, q asked) (t told, err 
 		}
 	case askSees:
 		t.Up = m.isUp(q.Node)
+	case askHistory:
+		if q.Join == nil {
+			return t, errors.New("the request is not understood")
+		}
+		if err := m.barrier(ctx); err != nil {
+			return t, err
+		}
+		t.Kept = n.broker.History(*q.Join)
 	case askLeave:
 		ctx, cancel := context.WithTimeout(ctx, leaveWait)
 		defer cancel()
@@ -145,6 +162,33 @@ func ask(ctx context.Context, by caller, addr string, q asked, wait time.Duratio
 	}
 	t.Nodes = t.Nodes[:min(len(t.Nodes), maxBook)]
 	return t, nil
+}
+
+// keptElsewhere asks the other nodes that are up what they have of a history. What does not come in time is left out.
+func (m *mesh) keptElsewhere(j broker.Joining) (list []broker.KeptMessage) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for other := range m.n.catalog.View().Nodes().All() {
+		if other.ID == m.self || !m.isUp(other.ID) {
+			continue
+		}
+		all.Go(func() {
+			t, err := ask(m.life, m.links, other.Addr, asked{What: askHistory, Join: &j}, keptWait)
+			if err != nil {
+				m.n.log.Warn("a new binding goes without what another node has kept for it", "exchange", j.Source, "vhost", j.VHost, "node", other.Name, "error", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, k := range t.Kept {
+				if v, err := message.Parse(k.Head); err == nil && v.Chunks == len(k.Chunks) {
+					list = append(list, k)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return list
 }
 
 // passerBy has calls made by a node that has no links: it is stopped, or not in the cluster yet.

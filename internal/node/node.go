@@ -282,7 +282,7 @@ func (n *Node) openLog(o Options) (err error) {
 		queues.Link = queueLink{m}
 		n.commands = m.addCatalog()
 		b.Commands, b.Self, b.Barrier = m.forward, m.self, m.Barrier
-		b.Fresh, b.Suspect = m.touch.fresh, m.isLost
+		b.Fresh, b.Suspect, b.Elsewhere = m.touch.fresh, m.isLost, m.keptElsewhere
 	} else {
 		n.commands = n.groups.NewSimpleGroup(catalogGroup, n.catalog)
 		b.Commands = commands{n.commands}
