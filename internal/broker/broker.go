@@ -89,6 +89,7 @@ type Broker struct {
 	incarnation catalog.Incarnation
 	counters    counters
 	collector   *collector
+	letters     *letters
 	replies     replies
 	histories   histories
 
@@ -143,6 +144,7 @@ func New(o Options) *Broker {
 	b.replies.queues = make(map[string]*replyQueue)
 	b.histories.of = make(map[catalog.ExchangeID]*history)
 	b.collector = newCollector(b)
+	b.letters = newLetters(b)
 	return b
 }
 
@@ -153,6 +155,7 @@ func New(o Options) *Broker {
 func (b *Broker) Stop(limit time.Duration) {
 	b.collector.stop()
 	b.CloseConnections(amqperr.Shutdown(), limit)
+	b.letters.stop(limit)
 }
 
 // NewReader returns what one goroutine loads deliveries with.

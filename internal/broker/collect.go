@@ -53,6 +53,7 @@ func (b *Broker) dropQueues(queues []*catalog.Queue, done func()) {
 		}
 		b.counters.gone(h)
 		b.counters.queuesDeleted.Add(1)
+		b.letters.drop(id)
 		b.queues.Drop(id, amqperr.NoQueue(q.VHost, q.Name), one)
 		b.queueMu.Unlock()
 	}
@@ -72,6 +73,7 @@ func (b *Broker) dropUnknownOf(handles iter.Seq[*queuehost.Handle]) {
 		if h.ID() < firstReplyQueue && b.view().QueueByID(catalog.QueueID(h.ID())) == nil {
 			d := h.Def()
 			b.counters.gone(h)
+			b.letters.drop(h.ID())
 			b.queues.Drop(h.ID(), amqperr.NoQueue(d.VHost, d.Name), nil)
 		}
 		b.queueMu.Unlock()

@@ -30,6 +30,9 @@
 //	publisher.go   a channel's publishing side, with its cache of routes
 //	history.go     the latest messages of exchanges that keep them for later bindings
 //	reply.go       direct reply-to
+//	deadletter.go  dead letters: where they wait, and what becomes of them
+//	deadletter_carry.go  how they are routed and sent
+//	deadletter_count.go  how they are counted
 //	collect.go     auto-delete, exclusive and deleted queues: cleaning up
 //	elsewhere.go   what another node of the cluster decided, or took with it
 //	alarm.go       memory and disk alarms

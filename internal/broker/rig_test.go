@@ -39,6 +39,12 @@ func newRig(t testing.TB) *rig {
 // newRigAt is newRig with queues whose time is clk, and a way to other nodes, if there are any.
 func newRigAt(t testing.TB, clk clock.Clock, link queuehost.Link) *rig {
 	t.Helper()
+	return newRigWith(t, queuehost.Options{Clock: clk, Link: link})
+}
+
+// newRigWith is newRig with queues of these options, which lack what the rig has.
+func newRigWith(t testing.TB, o queuehost.Options) *rig {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	settings := config.Default()
 	log, err := seglog.Open(vfs.NewMem(), "log", seglog.Options{
@@ -50,7 +56,8 @@ func newRigAt(t testing.TB, clk clock.Clock, link queuehost.Link) *rig {
 	groups := replica.Open(replica.Options{Log: log, Shards: 2, Logger: quiet})
 	machine := catalog.New()
 	commands := groups.NewSimpleGroup(1, machine)
-	queues := queuehost.New(queuehost.Options{Log: log, Node: groups, Logger: quiet, Clock: clk, Link: link})
+	o.Log, o.Node, o.Logger = log, groups, quiet
+	queues := queuehost.New(o)
 	b := New(Options{
 		Catalog: machine, Commands: commands, Queues: queues,
 		Settings: settings, Clock: clock.System(), Logger: quiet, Node: 1, NewReader: func() *Reader { return queuehost.NewReader(log.NewReader()) },

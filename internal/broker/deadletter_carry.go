@@ -1,0 +1,435 @@
+package broker
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+
+	"holdfast/internal/catalog"
+	"holdfast/internal/deadletter"
+	"holdfast/internal/message"
+	"holdfast/internal/queue"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/seglog"
+	"holdfast/internal/wire"
+)
+
+// strategy is how much is done for a dead letter to arrive.
+type strategy uint8
+
+const (
+	// asDurable: nobody has asked. At least once, where the queue that it comes from and the one that it goes to are durable.
+	asDurable strategy = iota
+	// atMostOnce: it is buried when it is sent.
+	atMostOnce
+	// atLeastOnce: it is buried when it has arrived, however long that takes, and wherever it is to go.
+	atLeastOnce
+)
+
+// deadLettering is where the dead letters of a queue go.
+type deadLettering struct {
+	exchange string
+	rekeyed  bool // they get key, else they keep their own
+	key      string
+	strategy strategy
+}
+
+// deadLetteringOf returns where the dead letters of a queue go, and whether it has any.
+func deadLetteringOf(_ *catalog.View, q *catalog.Queue) (d deadLettering, is bool) {
+	text := func(name string) (string, bool) {
+		v, _ := q.Args.Get(name)
+		return v.Str()
+	}
+	if d.exchange, is = text("x-dead-letter-exchange"); !is {
+		return d, false
+	}
+	d.key, d.rekeyed = text("x-dead-letter-routing-key")
+	d.key = d.key[:min(len(d.key), 255)]
+	switch s, _ := text("x-dead-letter-strategy"); s {
+	case "at-most-once":
+		d.strategy = atMostOnce
+	case "at-least-once":
+		d.strategy = atLeastOnce
+	}
+	return d, true
+}
+
+// carrier carries the letters of one source at a time. It belongs to one goroutine.
+type carrier struct {
+	batch   []*letter
+	room    int64 // bytes of messages that may come under way
+	reader  *Reader
+	builder message.Builder
+
+	// For one batch.
+	s        *letterSource
+	view     *catalog.View
+	exchange *catalog.Exchange
+	to       deadLettering
+	name     []byte          // to.exchange
+	rekey    []byte          // to.key
+	sends    []*letterTicket // that have something lined up, in the order in which they got it
+	arrived  []queue.Range
+
+	// For one letter.
+	properties []byte
+	keys       [][]byte
+	found      []catalog.QueueID
+	headers    func() wire.Table
+	looked     bool   // headers was called
+	key        string // found is for this key, and looked is false
+	known      bool   // it is
+}
+
+var carriers = sync.Pool{New: func() any {
+	c := new(carrier)
+	c.headers = func() wire.Table {
+		c.looked = true
+		return wire.Properties(c.properties).Headers()
+	}
+	return c
+}}
+
+// rest puts the carrier aside. What it read last goes, and the block of messages that it was about to fill.
+func (c *carrier) rest() {
+	clear(c.batch[:cap(c.batch)])
+	c.batch, c.reader, c.builder, c.s, c.view, c.exchange = c.batch[:0], nil, message.Builder{}, nil, nil, nil
+	if cap(c.properties) > 1<<16 || cap(c.keys) > 1000 || cap(c.found) > 10000 {
+		c.properties, c.keys, c.found = nil, nil, nil
+	}
+	clear(c.keys[:cap(c.keys)])
+	carriers.Put(c)
+}
+
+// carry carries the batch, which is letters of s, as far as there is room.
+func (c *carrier) carry(s *letterSource) {
+	l := s.l
+	if fresh := l.b.fresh; fresh != nil {
+		fresh()
+	}
+	c.s, c.view, c.known, c.arrived = s, l.b.view(), false, nil
+	q := c.view.QueueByID(catalog.QueueID(s.id))
+	if q == nil {
+		l.mu.Lock()
+		for _, x := range c.batch {
+			s.end(x)
+		}
+		s.leave()
+		l.mu.Unlock()
+		return
+	}
+	var is bool
+	if c.to, is = l.settings(c.view, q); is {
+		c.name, c.rekey = append(c.name[:0], c.to.exchange...), append(c.rekey[:0], c.to.key...)
+		c.exchange = c.view.Exchange(s.vhost, c.to.exchange)
+	} else {
+		c.exchange = nil
+	}
+	if c.to.strategy == asDurable && (!q.Durable || q.Exclusive) {
+		c.to.strategy = atMostOnce
+	}
+	done := 0
+	for _, x := range c.batch {
+		if done > 0 && c.room <= 0 {
+			break
+		}
+		c.room -= c.letter(x, q, is)
+		done++
+	}
+	c.send(done)
+}
+
+// letter routes one letter and lines it up for its targets. It returns how many bytes of memory the message takes.
+func (c *carrier) letter(x *letter, q *catalog.Queue, wanted bool) int64 {
+	l := c.s.l
+	x.targets, x.left, x.failed, x.unread, x.missed, x.bytes = 0, 0, false, false, false, 0
+	x.every = c.to.strategy == atLeastOnce
+	if x.tries == 0 && len(x.has) == 0 {
+		l.count(c.s.id, q.Type, x.reason, c.to.strategy, wanted && c.exchange != nil)
+	}
+	if !wanted {
+		c.bury(x, droppedUnwanted, "")
+		return 0
+	}
+	if c.exchange == nil {
+		c.lost(x, droppedNoExchange, "there is no such exchange")
+		return 0
+	}
+	v, chunks, err := c.load(x)
+	switch {
+	case err == nil:
+	case queuehost.Lost(err) || err == message.ErrFormat:
+		l.b.log.Error("a dead letter is lost: it cannot be read", "queue", c.s.name, "vhost", c.s.vhost, "error", err)
+		c.bury(x, droppedUnread, "")
+		return 0
+	default:
+		x.failed, x.unread = true, true
+		c.say("a dead letter is held: it cannot be read now", "error", err)
+		return 0
+	}
+	var shown int
+	c.keys, shown = deadletter.Keys(c.keys[:0], &v)
+	var whole bool
+	c.properties, whole = deadletter.Record(c.properties[:0], &v, c.keys[:shown], deadletter.Death{Reason: x.reason, Queue: c.s.name, Time: x.time})
+	c.route()
+	targets, cycled := c.found, 0
+	var out outlet // of a consumer of direct replies, of which the catalog knows nothing
+	var outID seglog.GroupID
+	if len(targets) == 0 && c.to.exchange == "" {
+		if h := l.b.replyHandle(c.s.vhost, c.firstKey()); h != nil {
+			out, outID = h, h.ID()
+		}
+	}
+	if x.reason != deadletter.Rejected {
+		targets, cycled = c.uncycled(targets, whole)
+	}
+	if len(targets) == 0 && out == nil {
+		switch {
+		case cycled > 0:
+			c.bury(x, droppedCycle, "it has been in all queues that it is for, and nobody has rejected it since")
+		case len(x.has) > 0:
+			c.arrive(x)
+		default:
+			c.lost(x, droppedNoRoute, "no queue is bound for it")
+		}
+		return 0
+	}
+	m := c.readdress(&v, chunks)
+	for _, id := range targets {
+		if slices.Contains(x.has, seglog.GroupID(id)) {
+			continue
+		}
+		if target := c.view.QueueByID(id); target != nil {
+			c.lineUp(x, m, v.Persistent, c.ticket(target))
+		}
+	}
+	if out != nil {
+		c.lineUp(x, m, v.Persistent, &letterTicket{s: c.s, out: out, target: outID})
+	}
+	if x.left == 0 && !x.failed { // all that it is for have it
+		c.arrive(x)
+		return 0
+	}
+	if x.left > 0 {
+		x.bytes = int64(m.Size()) + letterCost
+	}
+	return x.bytes
+}
+
+// firstKey is the key that the letter gets.
+func (c *carrier) firstKey() string {
+	if c.to.rekeyed {
+		return c.to.key
+	}
+	return string(c.keys[0])
+}
+
+// readdress makes the message that is published.
+func (c *carrier) readdress(v *message.View, chunks [][]byte) message.Message {
+	h := message.Heading{
+		Exchange: c.name, Key: v.RoutingKey, Properties: c.properties, Hidden: v.Hidden,
+		Persistent: v.Persistent, History: true, Rekeyed: v.Rekeyed,
+	}
+	if c.to.rekeyed {
+		h.Key, h.Hidden, h.Rekeyed = c.rekey, nil, true
+	}
+	return c.builder.Readdress(&h, *v, chunks)
+}
+
+// load reads the message of a letter. The view is good until the next read; chunks are the letter's own.
+func (c *carrier) load(x *letter) (v message.View, chunks [][]byte, err error) {
+	m, from := x.message, x.load
+	x.message, x.load = message.Message{}, nil
+	if from != nil {
+		if c.reader == nil {
+			c.reader = c.s.l.b.NewReader()
+		}
+		defer from.Drop()
+		if m, err = from.Load(c.reader); err != nil {
+			return v, nil, err
+		}
+		if n := from.Chunks(); n > 0 {
+			m.Head = bytes.Clone(m.Head)
+			for i := range n {
+				chunk, err := from.Chunk(c.reader, i)
+				if err != nil {
+					return v, nil, err
+				}
+				m.Chunks = append(m.Chunks, bytes.Clone(chunk))
+			}
+		}
+	}
+	v, err = message.Parse(m.Head)
+	return v, m.Chunks, err
+}
+
+// route finds the queues that the letter is for, each once, in the order of their ids.
+func (c *carrier) route() {
+	if c.to.rekeyed || len(c.keys) == 1 {
+		key := c.to.key
+		if !c.to.rekeyed {
+			if c.known && c.key == string(c.keys[0]) {
+				return
+			}
+			key = string(c.keys[0])
+		} else if c.known && c.key == key {
+			return
+		}
+		c.looked = false
+		c.found = c.view.Route(c.exchange, key, c.headers, c.found[:0])
+		slices.Sort(c.found)
+		c.key, c.known = key, !c.looked
+		return
+	}
+	c.known, c.found = false, c.found[:0]
+	for _, key := range c.keys {
+		c.found = c.view.Route(c.exchange, string(key), c.headers, c.found)
+	}
+	slices.Sort(c.found)
+	c.found = slices.Compact(c.found)
+}
+
+// uncycled returns the targets that the letter may go to, and how many others there are. A history that is not whole is one of
+// more queues than anybody leads a message through on purpose.
+func (c *carrier) uncycled(targets []catalog.QueueID, whole bool) (may []catalog.QueueID, cycled int) {
+	may = targets
+	for i := 0; i < len(may); i++ {
+		target := c.view.QueueByID(may[i])
+		if whole && (target == nil || !deadletter.Cycle(c.properties, target.Name)) {
+			continue
+		}
+		if cycled == 0 {
+			may = slices.Clone(may) // found is for the next letter as well
+		}
+		may = slices.Delete(may, i, i+1)
+		i--
+		cycled++
+	}
+	return may, cycled
+}
+
+// ticket is the ticket of the letters of this source for a target. Nobody else looks at tickets as long as they are carried.
+func (c *carrier) ticket(q *catalog.Queue) *letterTicket {
+	id := seglog.GroupID(q.ID)
+	t := c.s.tickets[id]
+	if t == nil {
+		t = &letterTicket{s: c.s, target: id, durable: q.Durable && !q.Exclusive}
+		if c.s.tickets == nil {
+			c.s.tickets = map[seglog.GroupID]*letterTicket{}
+		}
+		c.s.tickets[id] = t
+	}
+	if t.lined == nil {
+		t.out = c.s.l.reach(c.view, q)
+	}
+	return t
+}
+
+// lineUp lines a letter up for a target.
+func (c *carrier) lineUp(x *letter, m message.Message, persistent bool, t *letterTicket) {
+	x.targets++
+	if t.out == nil { // it has not begun to run, or is about to go
+		x.failed = x.failed || t.durable || x.every
+		return
+	}
+	x.left++
+	if t.lined == nil {
+		t.lined = linedPool.Get().(*lined)
+		c.sends = append(c.sends, t)
+	}
+	t.lined.publishes = append(t.lined.publishes, queuehost.Publish{Message: m, Persistent: persistent, Ticket: t, Seq: x.id})
+}
+
+// arrive notes that nothing is left to do for a letter.
+func (c *carrier) arrive(x *letter) {
+	x.buried, x.failed = true, false
+	c.arrived = appendID(c.arrived, x.id)
+}
+
+// bury gives a letter up.
+func (c *carrier) bury(x *letter, cause droppedCause, why string) {
+	c.arrive(x)
+	c.s.l.drops(c.s.id, cause)
+	if why != "" {
+		c.say("dead letters are dropped: "+why, "exchange", c.to.exchange, "reason", x.reason.String())
+	}
+}
+
+// lost is what becomes of a letter that has nowhere to go. It is held if its queue's declaration, or a policy, asks for that.
+func (c *carrier) lost(x *letter, cause droppedCause, why string) {
+	if c.to.strategy != atLeastOnce {
+		c.bury(x, cause, why)
+		return
+	}
+	x.failed = true
+	c.say("dead letters are held: "+why, "exchange", c.to.exchange, "reason", x.reason.String())
+}
+
+// say writes a line to the log, if there was none about this source lately.
+func (c *carrier) say(what string, args ...any) {
+	l := c.s.l
+	l.mu.Lock()
+	may := l.mayComplain(c.s)
+	l.mu.Unlock()
+	if may {
+		l.b.log.Warn(what, append([]any{"queue", c.s.name, "vhost", c.s.vhost}, args...)...)
+	}
+}
+
+// send sends off the first letters of the batch, as many as are done, and gives the others back.
+func (c *carrier) send(done int) {
+	s, l := c.s, c.s.l
+	l.mu.Lock()
+	s.generation = generationOf(c.view, s.vhost)
+	for _, x := range c.batch[:done] {
+		if c.to.strategy == atMostOnce && !x.buried && !x.unread {
+			if x.failed {
+				l.counts.dropped[droppedRefused].Add(1)
+			}
+			c.arrive(x)
+		}
+		if x.buried {
+			s.lately.add(x.id)
+		}
+		switch {
+		case x.left > 0:
+			x.state = letterUnderWay
+			l.bytes += x.bytes
+			s.bytes += x.bytes
+		case x.buried:
+			s.end(x)
+		case s.gone:
+			s.end(x)
+		default:
+			s.hold(x)
+		}
+	}
+	if rest := c.batch[done:]; len(rest) > 0 && !s.gone {
+		for _, x := range rest {
+			x.state = letterWaiting
+		}
+		s.waiting = slices.Insert(s.waiting, 0, rest...)
+	} else {
+		for _, x := range rest {
+			s.end(x)
+		}
+	}
+	h := s.h
+	l.mu.Unlock()
+	for i, t := range c.sends {
+		t.send()
+		c.sends[i] = nil
+	}
+	c.sends = c.sends[:0]
+	h.Bury(c.arrived)
+}
+
+// send hands on what is lined up.
+func (t *letterTicket) send() {
+	list := t.lined
+	t.lined = nil
+	t.out.Publish(list.publishes)
+	clear(list.publishes) // the messages belong to the queue now
+	list.publishes = list.publishes[:0]
+	linedPool.Put(list)
+}
