@@ -1,10 +1,14 @@
 package broker
 
 import (
+	"iter"
+	"maps"
+	"slices"
 	"sync/atomic"
 
 	"holdfast/internal/catalog"
 	"holdfast/internal/deadletter"
+	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
 )
 
@@ -106,6 +110,22 @@ func (l *letters) of(id seglog.GroupID) *QueueDeadLetters {
 		return &counts
 	}
 	return nil
+}
+
+// DeadLettered yields the queues of which this node has carried dead letters, in the order of their ids, with their counts.
+func (b *Broker) DeadLettered() iter.Seq2[*queuehost.Handle, QueueDeadLetters] {
+	return func(yield func(*queuehost.Handle, QueueDeadLetters) bool) {
+		l := b.letters
+		l.mu.Lock()
+		ids := slices.Sorted(maps.Keys(l.byQueue))
+		l.mu.Unlock()
+		for _, id := range ids {
+			h, counts := b.queues.Get(id), l.of(id)
+			if h != nil && counts != nil && !yield(h, *counts) {
+				return
+			}
+		}
+	}
 }
 
 // DeadLetterCount is how many messages have died in queues of one type, for one reason, and how much was done for them.

@@ -225,7 +225,7 @@ func (b *Broker) queueInfo(v *catalog.View, q *catalog.Queue, h *queuehost.Handl
 	info.Counters = QueueCounters{
 		Published: s.Published, Delivered: s.Delivered, Acked: s.Acked, Redelivered: s.Redelivered,
 		Gets: s.Gets, GetsEmpty: s.GetsEmpty,
-		Refused: nacks.Refused, Unknown: nacks.Unknown,
+		Refused: nacks.Refused, Unknown: nacks.Unknown, DeadLetters: b.letters.of(h.ID()),
 	}
 	return info
 }

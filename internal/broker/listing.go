@@ -51,6 +51,8 @@ type QueueCounters struct {
 	// Publishes of clients of the node that is asked: those that the queue did not take, and those of which nobody knows.
 	Refused uint64 `json:"publishes_refused"`
 	Unknown uint64 `json:"publishes_unknown"`
+	// Messages that died here, if any has: as the node knows that is asked.
+	DeadLetters *QueueDeadLetters `json:"dead_letters,omitempty"`
 }
 
 // ExchangeInfo is a row of the list of exchanges.

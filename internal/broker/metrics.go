@@ -44,6 +44,7 @@ type Totals struct {
 	Queues, Quarantined, Ready, Unacked      uint64 // of the queues that are there
 	Consumers, WaitingForDisk                uint64
 	BodiesInMemory, BodiesSpilled            uint64 // bytes; on disk and not in the log
+	DeadLetters                              DeadLetterTotals
 	BlockedReason                            string // what publishers are told while an alarm is on, else ""
 }
 
@@ -59,6 +60,7 @@ func (b *Broker) Totals() Totals {
 		UnroutableDropped: c.unroutableDropped.Load(), UnroutableReturned: c.unroutableReturned.Load(),
 		Delivered: c.goneDelivered.Load(), Redelivered: c.goneRedelivered.Load(),
 		Acked: c.goneAcked.Load(), GetsEmpty: c.goneGetsEmpty.Load(),
+		DeadLetters: b.letters.totals(),
 	}
 	b.mu.Lock()
 	t.Connections, t.BlockedReason = uint64(len(b.conns)), b.blockReason()

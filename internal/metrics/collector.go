@@ -52,6 +52,21 @@ func labelled(name, help, label string, values func(v *Values) map[string]uint64
 		}}
 }
 
+// died is a counter in RabbitMQ's form of what has died for one reason.
+func died(reason, help string) family {
+	return family{
+		desc: prometheus.NewDesc("rabbitmq_global_messages_dead_lettered_"+reason+"_total", help, []string{"queue_type", "dead_letter_strategy"}, nil),
+		kind: prometheus.CounterValue,
+		sample: func(v *Values, emit func(float64, ...string)) {
+			for _, d := range v.Dead.Died {
+				if d.Reason == reason {
+					emit(float64(d.Messages), d.QueueType, d.Strategy)
+				}
+			}
+		},
+	}
+}
+
 // byPeer is a metric with a sample for each link to another node.
 func byPeer(name, help string, kind prometheus.ValueType, value func(p *Peer) float64) family {
 	return family{desc: prometheus.NewDesc(name, help, []string{"peer"}, nil), kind: kind,
@@ -131,6 +146,16 @@ var families = []family{
 	byQueueType("messages_acknowledged_total", "Messages acknowledged by consumers", func(v *Values) uint64 { return v.Messages.Acked }),
 	byQueueType("messages_get_empty_total", "Gets that found no message", func(v *Values) uint64 { return v.Messages.GetsEmpty }),
 	counter("holdfast_messages_nacked_total", "Publishes answered with a nack", func(v *Values) uint64 { return v.Messages.Nacked }),
+
+	died("rejected", "Messages that died since a consumer rejected them"),
+	died("expired", "Messages that died since their time was over"),
+	died("maxlen", "Messages that died since their queue had no room"),
+	died("delivery_limit", "Messages that died since they came back too often"),
+	counter("rabbitmq_global_messages_dead_lettered_confirmed_total", "Dead letters that are known to have arrived", func(v *Values) uint64 { return v.Dead.Confirmed }),
+	{desc: prometheus.NewDesc("holdfast_dead_letters_dropped_total", "Dead letters that have not arrived, by cause", []string{"cause"}, nil), kind: prometheus.CounterValue,
+		sample: labelled("", "", "", func(v *Values) map[string]uint64 { return v.Dead.Dropped }).sample},
+	gauge("holdfast_dead_letters_held", "Dead letters that a queue did not take, or that have nowhere to go, and that will be carried again", func(v *Values) float64 { return float64(v.Dead.Held) }),
+	gauge("holdfast_dead_letters_waiting_bytes", "Bytes of dead letters for which the queues that they are for have not answered", func(v *Values) float64 { return float64(v.Dead.UnderWay) }),
 
 	gauge("rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers", func(v *Values) float64 { return float64(v.Queues.Ready) }),
 	gauge("rabbitmq_queue_messages_unacked", "Messages delivered to consumers but not yet acknowledged", func(v *Values) float64 { return float64(v.Queues.Unacked) }),

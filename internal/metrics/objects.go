@@ -25,6 +25,13 @@ type Nacks struct {
 	Refused, Unknown uint64
 }
 
+// Dead are the dead letters of one queue that this node has served.
+type Dead struct {
+	VHost, Name                             string
+	Rejected, Expired, MaxLen, OverDelivery uint64
+	Dropped                                 uint64 // of these: not arrived anywhere
+}
+
 // Connection is one connection on the page per object.
 type Connection struct {
 	Name                     string
@@ -44,6 +51,7 @@ type Channel struct {
 type Objects struct {
 	Queues      func(yield func(*Queue) bool)
 	Nacked      func(yield func(*Nacks) bool) // only queues with any, wherever they are
+	Dead        func(yield func(*Dead) bool)  // the same
 	Connections func(yield func(*Connection) bool)
 	Channels    func(yield func(*Channel) bool)
 }
@@ -72,6 +80,14 @@ var queueFamilies = []objectFamily[Queue]{
 var nackFamilies = []objectFamily[Nacks]{
 	{"holdfast_queue_publishes_refused_total", "counter", "Publishes of clients of this node that a queue did not take", func(n *Nacks) float64 { return float64(n.Refused) }},
 	{"holdfast_queue_publishes_unknown_total", "counter", "Publishes of clients of this node that were nacked because nobody knew in time whether a queue has them", func(n *Nacks) float64 { return float64(n.Unknown) }},
+}
+
+var deadFamilies = []objectFamily[Dead]{
+	{"holdfast_queue_dead_lettered_rejected_total", "counter", "Messages that died in a queue since a consumer rejected them", func(d *Dead) float64 { return float64(d.Rejected) }},
+	{"holdfast_queue_dead_lettered_expired_total", "counter", "Messages that died in a queue since their time was over", func(d *Dead) float64 { return float64(d.Expired) }},
+	{"holdfast_queue_dead_lettered_maxlen_total", "counter", "Messages that died in a queue since it had no room", func(d *Dead) float64 { return float64(d.MaxLen) }},
+	{"holdfast_queue_dead_lettered_delivery_limit_total", "counter", "Messages that died in a queue since they came back too often", func(d *Dead) float64 { return float64(d.OverDelivery) }},
+	{"holdfast_queue_dead_letters_dropped_total", "counter", "Dead letters of a queue that have arrived nowhere", func(d *Dead) float64 { return float64(d.Dropped) }},
 }
 
 var connectionFamilies = []objectFamily[Connection]{
@@ -103,6 +119,9 @@ func WriteObjects(w io.Writer, o Objects) error {
 	})
 	writeFamilies(&p, nackFamilies, o.Nacked, func(b []byte, n *Nacks) []byte {
 		return label(append(label(append(b, "vhost="...), n.VHost), ",queue="...), n.Name)
+	})
+	writeFamilies(&p, deadFamilies, o.Dead, func(b []byte, d *Dead) []byte {
+		return label(append(label(append(b, "vhost="...), d.VHost), ",queue="...), d.Name)
 	})
 	writeFamilies(&p, connectionFamilies, o.Connections, func(b []byte, c *Connection) []byte {
 		return label(append(b, "connection="...), c.Name)

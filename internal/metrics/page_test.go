@@ -24,6 +24,10 @@ func sampleValues() Values {
 		Queues:   Queues{Queues: 7, Ready: 10, Unacked: 4, BlockedBy: map[string]uint64{"no consumer": 1, "prefetch": 2}, OldestUnacked: 1500 * time.Millisecond},
 		Messages: Messages{Received: 100, Delivered: 90},
 		Alarms:   Alarms{Disk: true},
+		Dead: DeadLetters{
+			Died:      []Died{{"rabbit_classic_queue", "expired", "at_most_once", 3}, {"rabbit_quorum_queue", "rejected", "at_least_once", 2}},
+			Confirmed: 2, Dropped: map[string]uint64{"no_route": 1}, Held: 4, UnderWay: 1000,
+		},
 	}
 	v.Peers = []Peer{
 		{Name: "n2", Up: true, Reconnects: 2, Suspicions: 1, RoundTrip: 250 * time.Microsecond, Lanes: []PeerLane{
@@ -57,6 +61,12 @@ func TestAggregatedPage(t *testing.T) {
 		"rabbitmq_auth_attempts_total 6\n",
 		`rabbitmq_global_messages_received_total{protocol="amqp091"} 100` + "\n",
 		`rabbitmq_global_messages_delivered_total{protocol="amqp091",queue_type="rabbit_classic_queue"} 90` + "\n",
+		`rabbitmq_global_messages_dead_lettered_expired_total{dead_letter_strategy="at_most_once",queue_type="rabbit_classic_queue"} 3` + "\n",
+		`rabbitmq_global_messages_dead_lettered_rejected_total{dead_letter_strategy="at_least_once",queue_type="rabbit_quorum_queue"} 2` + "\n",
+		"rabbitmq_global_messages_dead_lettered_confirmed_total 2\n",
+		`holdfast_dead_letters_dropped_total{cause="no_route"} 1` + "\n",
+		"holdfast_dead_letters_held 4\n",
+		"holdfast_dead_letters_waiting_bytes 1000\n",
 		`holdfast_queues_blocked{reason="no consumer"} 1` + "\n",
 		`holdfast_connections_blocked{reason="low on disk"} 2` + "\n",
 		"holdfast_queue_oldest_unacked_seconds 1.5\n",
@@ -129,6 +139,7 @@ func TestObjectsPage(t *testing.T) {
 	o := objects(2)
 	plain := o.Queues
 	o.Nacked = func(yield func(*Nacks) bool) { yield(&Nacks{VHost: "/", Name: "q1", Refused: 3, Unknown: 4}) }
+	o.Dead = func(yield func(*Dead) bool) { yield(&Dead{VHost: "/", Name: "q1", Rejected: 5, Dropped: 2}) }
 	o.Queues = func(yield func(*Queue) bool) {
 		plain(yield)
 		yield(&Queue{VHost: "a/b", Name: "quote\" slash\\ line\n bad\xff", Ready: 5})
@@ -143,6 +154,8 @@ func TestObjectsPage(t *testing.T) {
 		`rabbitmq_queue_messages_paged_out_bytes{vhost="/",queue="q1"} 100` + "\n",
 		`holdfast_queue_publishes_refused_total{vhost="/",queue="q1"} 3` + "\n",
 		`holdfast_queue_publishes_unknown_total{vhost="/",queue="q1"} 4` + "\n",
+		`holdfast_queue_dead_lettered_rejected_total{vhost="/",queue="q1"} 5` + "\n",
+		`holdfast_queue_dead_letters_dropped_total{vhost="/",queue="q1"} 2` + "\n",
 		`rabbitmq_queue_messages_ready{vhost="a/b",queue="quote\" slash\\ line\n bad` + "\uFFFD" + `"} 5` + "\n",
 		`rabbitmq_connection_incoming_bytes_total{connection="127.0.0.1:1 -> 127.0.0.1:5672"} 9` + "\n",
 		`rabbitmq_consumer_prefetch{channel="c (1)"} 20` + "\n",

@@ -8,6 +8,7 @@ type Values struct {
 	Clients  Clients
 	Queues   Queues
 	Messages Messages
+	Dead     DeadLetters
 	Log      Log
 	Spill    Spill
 	Shards   Shards
@@ -61,6 +62,21 @@ type Messages struct {
 	Delivered          uint64 // to consumers and getters
 	Redelivered, Acked uint64
 	GetsEmpty          uint64
+}
+
+// DeadLetters are the messages that have died in queues with a dead-letter exchange.
+type DeadLetters struct {
+	Died      []Died
+	Confirmed uint64            // known to have arrived
+	Dropped   map[string]uint64 // not arrived, by cause
+	Held      uint64            // now: to be carried again
+	UnderWay  uint64            // now: bytes of messages for which targets have not answered
+}
+
+// Died is how many of them died in queues of one type, for one reason, and what was done for them.
+type Died struct {
+	QueueType, Reason, Strategy string
+	Messages                    uint64
 }
 
 // Log is the segment log.

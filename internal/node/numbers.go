@@ -40,6 +40,7 @@ func (n *Node) values() metrics.Values {
 			Confirmed: c.Confirmed, Nacked: c.Nacked,
 			Delivered: t.Delivered, Redelivered: t.Redelivered, Acked: t.Acked, GetsEmpty: t.GetsEmpty,
 		},
+		Dead:  deadValues(t.DeadLetters),
 		Log:   logValues(n.seglog.Stats(), n.seglog.Times()),
 		Spill: spillValues(n.spill.Stats()),
 		Shards: metrics.Shards{
@@ -64,6 +65,14 @@ func (n *Node) values() metrics.Values {
 		v.Alarms.Disk = v.Alarms.Disk || a.Kind == broker.AlarmDisk
 	}
 	return v
+}
+
+func deadValues(t broker.DeadLetterTotals) metrics.DeadLetters {
+	d := metrics.DeadLetters{Confirmed: t.Confirmed, Dropped: t.Dropped, Held: t.Held, UnderWay: t.UnderWay}
+	for _, c := range t.Died {
+		d.Died = append(d.Died, metrics.Died(c))
+	}
+	return d
 }
 
 func spillValues(s spill.Stats) metrics.Spill {
@@ -178,6 +187,15 @@ func (n *Node) objects() metrics.Objects {
 			for h := range n.queues.Nacked() {
 				c, def := h.Nacks(), h.Def()
 				if !yield(&metrics.Nacks{VHost: def.VHost, Name: def.Name, Refused: c.Refused, Unknown: c.Unknown}) {
+					return
+				}
+			}
+		},
+		Dead: func(yield func(*metrics.Dead) bool) {
+			for h, c := range n.broker.DeadLettered() {
+				def := h.Def()
+				if !yield(&metrics.Dead{VHost: def.VHost, Name: def.Name, Rejected: c.Rejected, Expired: c.Expired, MaxLen: c.MaxLen,
+					OverDelivery: c.DeliveryLimit, Dropped: c.Dropped}) {
 					return
 				}
 			}

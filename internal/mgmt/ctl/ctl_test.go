@@ -87,6 +87,8 @@ func TestListings(t *testing.T) {
 		{"of one type", `[{"name":"q1","type":"classic"},{"name":"q2","type":"quorum"}]`, "list_queues -s --type quorum name", "/api/queues/%2F?disable_stats=true", "q2\n"},
 		{"refusals", `[{"name":"q1","counters":{"publish":9,"publishes_refused":3,"publishes_unknown":4}}]`,
 			"list_queues -s name publishes_refused publishes_unknown", "/api/queues/%2F?disable_stats=true", "q1\t3\t4\n"},
+		{"dead letters", `[{"name":"q1","counters":{"dead_letters":{"rejected":2,"dropped":1}}},{"name":"q2","counters":{}}]`,
+			"list_queues -s name dead_letters", "/api/queues/%2F", "q1\t[{\"dropped\",1},{\"rejected\",2}]\nq2\t\n"},
 		{"with what its leader knows", `[{"name":"q1","state":"running"}]`, "list_queues -s name state", "/api/queues/%2F", "q1\trunning\n"},
 		{"empty", `[]`, "list_queues", "/api/queues/%2F", "Timeout: 60.0 seconds ...\nListing queues for vhost / ...\n"},
 		{"empty json", `[]`, "list_queues --formatter json", "/api/queues/%2F", "[\n]\n"},

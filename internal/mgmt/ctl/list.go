@@ -35,7 +35,8 @@ var listings = []listing{
 			messages_ready_ram messages_unacknowledged_ram messages_ram messages_persistent message_bytes
 			message_bytes_ready message_bytes_unacknowledged message_bytes_ram message_bytes_persistent
 			head_message_timestamp disk_reads disk_writes consumers consumer_utilisation consumer_capacity memory state
-			type leader members online id vhost reason publishes_refused publishes_unknown stale`),
+			type leader members online id vhost reason publishes_refused publishes_unknown stale
+			dead_letters`),
 		standard: words("name messages"),
 		byType:   true,
 		known: words(`name durable auto_delete arguments policy operator_policy effective_policy_definition owner_pid exclusive
@@ -44,6 +45,7 @@ var listings = []listing{
 			row["owner_pid"] = row["owner_connection"]
 			if counters, has := row["counters"].(map[string]any); has {
 				row["publishes_refused"], row["publishes_unknown"] = counters["publishes_refused"], counters["publishes_unknown"]
+				row["dead_letters"] = counters["dead_letters"]
 			}
 		},
 	},
