@@ -84,6 +84,7 @@ type letterSource struct {
 	newest      uint64 // letter that it has told of
 	lately      buriedLately
 	generation  uint64                           // of the vhost when something was routed last
+	to          deadLettering                    // as it was then
 	asked       int64                            // since then the queue is to tell its letters again, clock.Mono; 0: it is not
 	tickets     map[seglog.GroupID]*letterTicket // by target; whoever carries has it for itself
 }
@@ -457,8 +458,8 @@ func (l *letters) tickSoon() {
 	}
 }
 
-// tick has the queues tell again the letters that are to be tried again: since their time has come, or since the vhost is not
-// what it was.
+// tick has the queues tell again the letters that are to be tried again: since their time has come, or since the vhost, or where
+// the queue's letters go, is not what it was.
 func (l *letters) tick() {
 	l.mu.Lock()
 	l.ticking = false
@@ -474,6 +475,10 @@ func (l *letters) tick() {
 			continue
 		}
 		changed := generationOf(view, s.vhost) != s.generation
+		if q := view.QueueByID(catalog.QueueID(id)); q != nil {
+			to, _ := l.settings(view, q)
+			changed = changed || to != s.to
+		}
 		due := false
 		for _, x := range s.letters {
 			if x.state == letterHeld {

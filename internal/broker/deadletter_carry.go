@@ -35,23 +35,16 @@ type deadLettering struct {
 }
 
 // deadLetteringOf returns where the dead letters of a queue go, and whether it has any.
-func deadLetteringOf(_ *catalog.View, q *catalog.Queue) (d deadLettering, is bool) {
-	text := func(name string) (string, bool) {
-		v, _ := q.Args.Get(name)
-		return v.Str()
-	}
-	if d.exchange, is = text("x-dead-letter-exchange"); !is {
-		return d, false
-	}
-	d.key, d.rekeyed = text("x-dead-letter-routing-key")
-	d.key = d.key[:min(len(d.key), 255)]
-	switch s, _ := text("x-dead-letter-strategy"); s {
+func deadLetteringOf(v *catalog.View, q *catalog.Queue) (deadLettering, bool) {
+	e := &v.Effective(q).DeadLetter
+	d := deadLettering{exchange: e.Exchange, rekeyed: e.Rekeyed, key: e.Key[:min(len(e.Key), 255)]}
+	switch e.Strategy {
 	case "at-most-once":
 		d.strategy = atMostOnce
 	case "at-least-once":
 		d.strategy = atLeastOnce
 	}
-	return d, true
+	return d, e.On
 }
 
 // carrier carries the letters of one source at a time. It belongs to one goroutine.
@@ -66,6 +59,7 @@ type carrier struct {
 	view     *catalog.View
 	exchange *catalog.Exchange
 	to       deadLettering
+	asked    deadLettering   // what to was made of
 	name     []byte          // to.exchange
 	rekey    []byte          // to.key
 	sends    []*letterTicket // that have something lined up, in the order in which they got it
@@ -119,7 +113,8 @@ func (c *carrier) carry(s *letterSource) {
 		return
 	}
 	var is bool
-	if c.to, is = l.settings(c.view, q); is {
+	c.to, is = l.settings(c.view, q)
+	if c.asked = c.to; is {
 		c.name, c.rekey = append(c.name[:0], c.to.exchange...), append(c.rekey[:0], c.to.key...)
 		c.exchange = c.view.Exchange(s.vhost, c.to.exchange)
 	} else {
@@ -380,7 +375,7 @@ func (c *carrier) say(what string, args ...any) {
 func (c *carrier) send(done int) {
 	s, l := c.s, c.s.l
 	l.mu.Lock()
-	s.generation = generationOf(c.view, s.vhost)
+	s.generation, s.to = generationOf(c.view, s.vhost), c.asked
 	for _, x := range c.batch[:done] {
 		if c.to.strategy == atMostOnce && !x.buried && !x.unread {
 			if x.failed {

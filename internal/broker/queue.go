@@ -12,6 +12,7 @@ import (
 	"holdfast/internal/planted"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
+	"holdfast/internal/wire"
 )
 
 // find returns the queue of this name and its handle; 404 if it is not there
@@ -206,6 +207,9 @@ func (c *Conn) DeclareQueue(r DeclareQueue) (DeclaredQueue, *amqperr.Error) {
 	if err := c.mayConfigure(amqperr.Queue, d.Name); err != nil {
 		return DeclaredQueue{}, err
 	}
+	if err := c.mayDeadLetter(d.Name, r.Arguments); err != nil {
+		return DeclaredQueue{}, err
+	}
 	if d.Exclusive {
 		if !c.beginExclusive() {
 			return DeclaredQueue{}, amqperr.Shutdown()
@@ -213,6 +217,19 @@ func (c *Conn) DeclareQueue(r DeclareQueue) (DeclaredQueue, *amqperr.Error) {
 		defer c.endExclusive()
 	}
 	return c.b.declareQueue(d)
+}
+
+// mayDeadLetter checks, for a queue that is not there yet, that the user may have its dead letters go where its arguments say.
+func (c *Conn) mayDeadLetter(name string, args wire.Table) *amqperr.Error {
+	v, _ := args.Get("x-dead-letter-exchange")
+	exchange, is := v.Str()
+	if !is || c.b.view().Queue(c.vhost, name) != nil {
+		return nil
+	}
+	if err := c.mayRead(amqperr.Queue, name); err != nil {
+		return err
+	}
+	return c.mayWrite(amqperr.Exchange, exchange)
 }
 
 // declareQueue answers a declare from the view where the queue runs, and has

@@ -68,6 +68,7 @@ func newRigWith(t testing.TB, o queuehost.Options) *rig {
 	}
 	groups.Start()
 	t.Cleanup(func() {
+		b.letters.stop(patience)
 		if err := groups.Close(false); err != nil {
 			t.Error(err)
 		}

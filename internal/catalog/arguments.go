@@ -67,20 +67,22 @@ var arguments = []argument{
 // since3 are the arguments of which the third rules say something else than the second: what they say, and, where there says
 // so, that the broker does what they ask for since then.
 var since3 = map[string]argument{
-	"x-dead-letter-strategy":   {types: "cq", check: oneOf("at-most-once", "at-least-once")},
-	"x-delivery-limit":         {types: "cq", check: checkDeliveryLimit, there: always},
-	"x-delayed-retry-type":     {types: "q", check: oneOf("all", "failed", "returned", "disabled"), there: always},
-	"x-delayed-retry-min":      {types: "q", check: checkPositive, there: always},
-	"x-delayed-retry-max":      {types: "q", check: checkPositive, there: always},
-	"x-expires":                {types: "cq", check: checkExpires, there: always},
-	"x-message-ttl":            {types: "cq", check: checkTTL, there: always},
-	"x-max-length":             {types: "cq", check: checkCount, there: always},
-	"x-max-length-bytes":       {types: "cqs", check: checkCount, there: always},
-	"x-overflow":               {types: "cq", check: oneOf("drop-head", "reject-publish", "reject-publish-dlx"), there: always},
-	"x-max-priority":           {types: "c", check: checkPriority, there: always},
-	"x-single-active-consumer": {types: "cq", check: checkBool, there: always},
-	"x-max-in-memory-length":   {types: "q", check: checkCount, there: always}, // of no effect, as in RabbitMQ
-	"x-max-in-memory-bytes":    {types: "q", check: checkCount, there: always},
+	"x-dead-letter-exchange":    {types: "cq", check: checkString, there: always},
+	"x-dead-letter-routing-key": {types: "cq", check: checkDeadLetterKey, there: always},
+	"x-dead-letter-strategy":    {types: "cq", check: oneOf("at-most-once", "at-least-once"), there: always},
+	"x-delivery-limit":          {types: "cq", check: checkDeliveryLimit, there: always},
+	"x-delayed-retry-type":      {types: "q", check: oneOf("all", "failed", "returned", "disabled"), there: always},
+	"x-delayed-retry-min":       {types: "q", check: checkPositive, there: always},
+	"x-delayed-retry-max":       {types: "q", check: checkPositive, there: always},
+	"x-expires":                 {types: "cq", check: checkExpires, there: always},
+	"x-message-ttl":             {types: "cq", check: checkTTL, there: always},
+	"x-max-length":              {types: "cq", check: checkCount, there: always},
+	"x-max-length-bytes":        {types: "cqs", check: checkCount, there: always},
+	"x-overflow":                {types: "cq", check: oneOf("drop-head", "reject-publish", "reject-publish-dlx"), there: always},
+	"x-max-priority":            {types: "c", check: checkPriority, there: always},
+	"x-single-active-consumer":  {types: "cq", check: checkBool, there: always},
+	"x-max-in-memory-length":    {types: "q", check: checkCount, there: always}, // of no effect, as in RabbitMQ
+	"x-max-in-memory-bytes":     {types: "q", check: checkCount, there: always},
 }
 
 // by returns what the rules of a version say of the argument.
