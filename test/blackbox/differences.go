@@ -147,4 +147,11 @@ var Differences = []Difference{
 		Holdfast: "the latest messages, the oldest first",
 		Why:      "as a queue gets them, from both brokers",
 	},
+	{
+		ID:       "forged-deaths",
+		Subject:  "Publishing a message with `x-death` among its headers, as of a dead letter that is published anew",
+		RabbitMQ: "counts on from it",
+		Holdfast: "begins a history of its own, which takes the place of the client's at the first death",
+		Why:      "as RabbitMQ 4.3: what a client writes is no history",
+	},
 }
