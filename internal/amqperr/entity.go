@@ -1,5 +1,7 @@
 package amqperr
 
+import "time"
+
 // Kind is the kind of an entity as a text names it.
 type Kind string
 
@@ -59,6 +61,16 @@ func ExchangeInUse(vhost, name string) *Error {
 // queue has an exclusive consumer.
 func ConsumeExclusive(vhost, name string) *Error {
 	return newError(AccessRefused, "queue '%s' in vhost '%s' in exclusive use", name, vhost)
+}
+
+// DeliveryTimeout: a consumer, or a channel by basic.get, has held deliveries for longer than it may. after is 0 if how long
+// that is is not known any more.
+func DeliveryTimeout(channel uint16, after time.Duration) *Error {
+	ms := after.Milliseconds()
+	if after == 0 {
+		ms = -1
+	}
+	return newError(PreconditionFailed, "delivery acknowledgement on channel %d timed out. Timeout value used: %d ms. This timeout value can be configured, see consumers doc guide to learn more", channel, ms)
 }
 
 // InequivalentFlag: a declare of something that exists with another property.

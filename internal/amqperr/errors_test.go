@@ -33,6 +33,7 @@ var all = map[string]*Error{
 	"QueueNotEmpty":        QueueNotEmpty("/", "q"),
 	"ExchangeInUse":        ExchangeInUse("/", "x"),
 	"ConsumeExclusive":     ConsumeExclusive("/", "q"),
+	"DeliveryTimeout":      DeliveryTimeout(3, time.Second),
 	"InequivalentFlag":     InequivalentFlag(Queue, "/", "q", "durable", "true", "false"),
 	"InequivalentArg":      InequivalentArg(Queue, "/", "q", "x-message-ttl", "'100' of type 'signedint'", ""),
 	"InvalidArg":           InvalidArg(Queue, "/", "q", "x-message-ttl", "must not be negative: -1"),

@@ -138,6 +138,9 @@ type Get struct {
 	// it is where get-ok is put in line. left is the number of ready messages
 	// that remain. It must not block. It does not run for an empty queue.
 	Got func(s *Subscription, d Delivery, left uint64)
+	// TimedOut runs on a shard worker when the channel has held messages of the queue for too long, which go to others. It is
+	// that of the channel's first Get of the queue. It must not block.
+	TimedOut func(reason *amqperr.Error)
 }
 
 // Publish is one message of a channel on its way to queues.

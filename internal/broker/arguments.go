@@ -32,10 +32,15 @@ func (b *Broker) checkConsumerArguments(q *catalog.Queue, args wire.Table) *amqp
 		return amqperr.InvalidConsumerArg(q.VHost, q.Name, "x-stream-offset", "the queue is not a stream")
 	}
 	if v, ok := args.Get("x-consumer-timeout"); ok {
-		if _, isInt := v.Int(); !isInt {
+		ms, isInt := v.Int()
+		switch {
+		case !isInt:
 			return amqperr.InvalidConsumerArg(q.VHost, q.Name, "x-consumer-timeout", "not an integer but "+v.TypeName())
+		case ms < 0:
+			return amqperr.InvalidConsumerArg(q.VHost, q.Name, "x-consumer-timeout", "below 0")
+		case b.view().Level() < catalog.PolicyLevel:
+			return amqperr.InvalidConsumerArg(q.VHost, q.Name, "x-consumer-timeout", "consumer timeouts are not supported")
 		}
-		return amqperr.InvalidConsumerArg(q.VHost, q.Name, "x-consumer-timeout", "consumer timeouts are not supported")
 	}
 	return nil
 }

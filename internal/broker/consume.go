@@ -105,8 +105,15 @@ type consumer struct {
 	s *Subscription
 }
 
-// Cancelled forgets the subscription and tells the session.
+// Cancelled forgets the subscription and tells the session. One that has held messages for too long is forgotten when the session
+// detaches it: it may hold others.
 func (c *consumer) Cancelled(reason error) {
+	if queuehost.IsDeliveryTimeout(reason) {
+		if c.s.state.Load() == attached {
+			c.Consumer.Cancelled(reason)
+		}
+		return
+	}
 	c.s.conn.forget(c.s)
 	if c.s.state.Swap(ended) == attached {
 		c.Consumer.Cancelled(reason)
@@ -225,7 +232,7 @@ func (c *Conn) Get(r Get) (ok bool, err *amqperr.Error) {
 	if err != nil {
 		return false, err
 	}
-	s, err := c.getter(r.Channel, q, h)
+	s, err := c.getter(&r, q, h)
 	if err != nil {
 		return false, err
 	}
@@ -266,7 +273,8 @@ func giveBack(h *queuehost.Handle, id queue.ConsumerID, d Delivery) {
 }
 
 // getter returns the channel's getter of a queue.
-func (c *Conn) getter(channel uint16, q *catalog.Queue, h *queuehost.Handle) (*Subscription, *amqperr.Error) {
+func (c *Conn) getter(r *Get, q *catalog.Queue, h *queuehost.Handle) (*Subscription, *amqperr.Error) {
+	channel := r.Channel
 	c.mu.Lock()
 	if ch := c.channels[channel]; ch != nil && ch.getters[q.ID] != nil {
 		s := ch.getters[q.ID]
@@ -279,7 +287,7 @@ func (c *Conn) getter(channel uint16, q *catalog.Queue, h *queuehost.Handle) (*S
 		order: subscriptionOrder.Add(1),
 	}
 	s.state.Store(attached)
-	s.id = h.Getter(queuehost.ConsumerSpec{Connection: c.ID(), Channel: channel}, &consumer{noConsumer{}, s})
+	s.id = h.Getter(queuehost.ConsumerSpec{Connection: c.ID(), Channel: channel}, &consumer{noConsumer{r.TimedOut}, s})
 	if !c.remember(s, true) {
 		h.Detach(s.id, nil)
 		return nil, amqperr.Shutdown()
@@ -288,9 +296,16 @@ func (c *Conn) getter(channel uint16, q *catalog.Queue, h *queuehost.Handle) (*S
 }
 
 // noConsumer is the session's side of a getter: it gets nothing by itself.
-type noConsumer struct{}
+type noConsumer struct{ timedOut func(reason *amqperr.Error) }
 
 func (noConsumer) Deliver([]Delivery) {}
-func (noConsumer) Cancelled(error)    {}
-func (noConsumer) Drained(uint32)     {}
-func (noConsumer) Wake()              {}
+
+// Cancelled tells the session of messages that it held for too long; of the end of its queue it hears when it asks for more.
+func (n noConsumer) Cancelled(reason error) {
+	if err, is := reason.(*amqperr.Error); is && queuehost.IsDeliveryTimeout(err) && n.timedOut != nil {
+		n.timedOut(err)
+	}
+}
+
+func (noConsumer) Drained(uint32) {}
+func (noConsumer) Wake()          {}

@@ -46,6 +46,12 @@ func (b *Broker) hostSettings(q *catalog.Queue) (s queuehost.Settings) {
 	if ms, is := e.Expires.Value(); is {
 		s.Expires = time.Duration(ms) * time.Millisecond
 	}
+	switch ms, is := e.ConsumerTimeout.Value(); {
+	case is:
+		s.ConsumerTimeout = max(time.Duration(ms)*time.Millisecond, time.Millisecond)
+	case q.Type == catalog.Quorum:
+		s.ConsumerTimeout = b.settings.ConsumerTimeout
+	}
 	return s
 }
 

@@ -81,6 +81,7 @@ var since3 = map[string]argument{
 	"x-overflow":                {types: "cq", check: oneOf("drop-head", "reject-publish", "reject-publish-dlx"), there: always},
 	"x-max-priority":            {types: "c", check: checkPriority, there: always},
 	"x-single-active-consumer":  {types: "cq", check: checkBool, there: always},
+	"x-consumer-timeout":        {types: "cq", check: checkCount, there: always},
 	"x-max-in-memory-length":    {types: "q", check: checkCount, there: always}, // of no effect, as in RabbitMQ
 	"x-max-in-memory-bytes":     {types: "q", check: checkCount, there: always},
 }

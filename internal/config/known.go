@@ -55,7 +55,6 @@ var known = []knownKey{
 	{"collect_statistics_interval", "metrics are always there and are fetched when asked for"},
 	{"consumer_disconnected_timeout", noLimit},
 	{"consumer_max_per_channel", noLimit},
-	{"consumer_timeout", "there is no consumer timeout; a delivery stays with its consumer while it is connected"},
 	{"credential_validator.*", noBackend},
 	{"default_limits.*", noLimit},
 	{"default_policies.*", noPolicy},

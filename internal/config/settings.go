@@ -51,6 +51,9 @@ type Settings struct {
 	// unknown. DeclareTimeout bounds every other request of a client.
 	PublishTimeout time.Duration
 	DeclareTimeout time.Duration
+	// ConsumerTimeout is how long a consumer of a quorum queue may hold a delivery, if neither it nor the queue's
+	// arguments and policies say.
+	ConsumerTimeout time.Duration
 
 	// What the first start of an empty data folder creates.
 	DefaultVHost       string
@@ -146,6 +149,7 @@ func Default() *Settings {
 		MaxMessageSize:     16 * MiB,
 		PublishTimeout:     15 * time.Second,
 		DeclareTimeout:     15 * time.Second,
+		ConsumerTimeout:    30 * time.Minute,
 		DefaultVHost:       "/",
 		DefaultUser:        "guest",
 		DefaultPass:        "guest",

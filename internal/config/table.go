@@ -192,6 +192,8 @@ var rows = []row{
 		func(s *Settings) *time.Duration { return &s.PublishTimeout }, span(time.Second, time.Second, time.Hour)),
 	one(groupWaits, "declare_timeout", "seconds", "How long any other request of a client may wait for its answer.",
 		func(s *Settings) *time.Duration { return &s.DeclareTimeout }, span(time.Second, time.Second, time.Hour)),
+	one(groupWaits, "consumer_timeout", "milliseconds", "How long a consumer of a quorum queue may hold a delivery that is not acknowledged, unless it or the queue says otherwise; then it is cancelled and the delivery goes to others.",
+		func(s *Settings) *time.Duration { return &s.ConsumerTimeout }, span(time.Millisecond, time.Millisecond, 10*365*24*time.Hour)),
 
 	one(groupFirst, "default_vhost", "", "The virtual host that an empty data folder starts with.",
 		func(s *Settings) *string { return &s.DefaultVHost }, words("a name", false)),

@@ -45,6 +45,7 @@ type Queues struct {
 	Leaderless, LeaderlessConsumers uint64
 	Created, Deleted                uint64
 	Ready, Unacked, Consumers       uint64
+	ConsumerTimeouts                uint64 // consumers that held messages for too long
 	BodiesInMemory                  uint64 // bytes of bodies that are in memory
 	BodiesSpilled                   uint64 // bytes of bodies that are on disk and not in the log
 	WaitingForDisk                  uint64 // persistent publishes not yet on disk

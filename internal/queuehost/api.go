@@ -109,7 +109,9 @@ type Consumer interface {
 	// Deliver hands over messages, oldest first. The slice is reused after the call.
 	Deliver(ds []Delivery)
 	// Cancelled says that the queue has ended the consumer, because it was
-	// deleted or became unavailable. Nothing comes after it.
+	// deleted or became unavailable. Nothing comes after it. Of a reason that is
+	// IsDeliveryTimeout: messages were taken back that it held for too long. It keeps
+	// the others, and has still to be detached; a getter may go on.
 	Cancelled(reason error)
 	// Drained answers Handle.Credit with drain: left was taken back of the credit.
 	Drained(left uint32)

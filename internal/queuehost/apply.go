@@ -145,7 +145,14 @@ func (h *host) carryOut(e *replica.Entry, p *pack) {
 			// its channel and the machine.
 			c := h.consumers[ef.Consumer]
 			delete(h.consumers, ef.Consumer)
+			if ef.Kind == queue.Cancelled {
+				h.parts(c)
+			} else {
+				h.parted(ef.Consumer)
+			}
 			h.hand(held{kind: ef.Kind, c: c, call: p.call(ef)})
+		case queue.TimedOut:
+			h.timedOut(ef)
 		case queue.Drained, queue.Wake:
 			if c := h.consumers[ef.Consumer]; c != nil && c.sink != nil {
 				h.hand(held{kind: ef.Kind, c: c, n: ef.Count})
@@ -363,6 +370,10 @@ func (h *host) handNow(x *held) {
 	case queue.Cancelled, queue.Detached:
 		if x.call != nil {
 			run0(x.call.done)
+		}
+	case queue.TimedOut:
+		if x.c.sink != nil {
+			x.c.sink.Cancelled(x.c.overtime())
 		}
 	case queue.Drained:
 		x.c.sink.Drained(uint32(x.n))

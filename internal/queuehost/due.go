@@ -82,6 +82,7 @@ func (h *host) schedule(now int64) {
 	if at, ok := h.m.NextDeadline(); ok {
 		h.reg.dues.set(h, max(h.reg.o.Clock.Mono()+max(at-now, 0), 1))
 	}
+	h.scheduleOverdue(now)
 	if period := h.expires(); period > 0 {
 		if h.m.Consumers() > 0 || h.used == 0 {
 			h.touch()
@@ -98,6 +99,7 @@ func (h *host) packDue(e *replica.Entry, p *pack) {
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Due})
 		p.must = true
 	}
+	h.packOverdue(e, p)
 	if period := h.expires(); period > 0 && h.m.Consumers() == 0 && h.used > 0 {
 		if now := h.reg.o.Clock.Mono(); now-h.used >= period && h.refusal() == nil {
 			h.used = now // should it still be there then, it is looked at again

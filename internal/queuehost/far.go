@@ -74,14 +74,14 @@ type farSession struct {
 type farConsumer struct {
 	sink     Consumer
 	noAck    bool
-	attached bool     // the home has answered, once
-	silent   bool     // cancelled: it gets nothing any more, and holds what it has
+	attached bool // the home has answered, once
+	silent   bool // cancelled: it gets nothing any more, and holds what it has
+	getter   bool
 	chunks   [][]byte // of the message that is coming
 
 	// Of a quorum queue. Delivery ids are those that the consumer knows; those of the session in the
 	// queue are lower by base: sessions that are over have given out as many.
 	spec       ConsumerSpec
-	getter     bool
 	cancels    bool // it asked for a cancellation when there is no leader
 	leaving    bool // it is being detached
 	used       bool // its attach was sent in some try

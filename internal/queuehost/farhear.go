@@ -233,6 +233,16 @@ func (f *far) happened(c *cut) bool {
 		delete(s.consumers, e.consumer)
 		run0(o.call.done)
 	case eventCancelled:
+		if IsDeliveryTimeout(e.err) {
+			if to != nil {
+				sink := to.sink
+				if !to.getter {
+					to.silence() // it goes on to hold what it has
+				}
+				sink.Cancelled(e.err)
+			}
+			break
+		}
 		delete(s.consumers, e.consumer)
 		if to != nil && !to.silent {
 			to.sink.Cancelled(f.clientError(e.err))

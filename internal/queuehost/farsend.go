@@ -227,7 +227,7 @@ func (f *far) sendAsk(o *op) bool {
 		if s.consumers == nil {
 			s.consumers = map[queue.ConsumerID]*farConsumer{}
 		}
-		s.consumers[o.consumer] = &farConsumer{sink: o.call.sink, noAck: o.call.spec.NoAck, attached: o.kind == opGetter}
+		s.consumers[o.consumer] = &farConsumer{sink: o.call.sink, noAck: o.call.spec.NoAck, getter: o.kind == opGetter, attached: o.kind == opGetter}
 	}
 	if o.kind != opGetter && o.kind != opCredit && o.kind != opUnseal {
 		if s.asked == nil {

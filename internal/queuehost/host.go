@@ -69,6 +69,8 @@ type host struct {
 type aside struct {
 	reason string    // why the queue cannot be read
 	parked []Publish // came while it was sealed: whether they are Gone is not decided
+
+	overdue overdue
 }
 
 // besides returns h.aside, made if it is not there.
@@ -102,6 +104,8 @@ type consumer struct {
 	sink     Consumer // nil: of a quorum queue, and nobody has resumed it
 	getter   bool
 	attached bool            // its Attach is packed
+	ended    bool            // it gets nothing more: a leader before this one saw it end, and it may not have been told
+	timeout  int64           // ns for which it may hold a delivery; 0: for ever
 	session  queue.SessionID // whose it is, of a quorum queue
 	out      []Delivery      // of the effects being carried out
 }

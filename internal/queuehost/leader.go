@@ -167,6 +167,7 @@ func (h *host) packReattach(p *pack, o *op) {
 		return // the guest is told that the session is lost
 	}
 	c.sink, c.spec = o.call.sink, o.call.spec
+	h.limitHolding(c, true)
 	if c.getter {
 		if planted.Is(planted.GetterKeeps) {
 			return
@@ -186,6 +187,12 @@ func (h *host) packReattach(p *pack, o *op) {
 	}
 	fx.Reset()
 	h.flush()
+	if c.ended {
+		delete(h.consumers, c.id)
+		h.parts(c)
+		h.hand(held{kind: queue.TimedOut, c: c})
+		return
+	}
 	grant := queue.Command{Kind: queue.CreditTo, Consumer: c.id, Last: o.last}
 	if c.spec.Credit == Unlimited {
 		grant.Credit, grant.Last = Unlimited, 0

@@ -372,7 +372,9 @@ func (h *host) addConsumer(o *op, getter bool) {
 	if h.consumers == nil {
 		h.consumers = map[queue.ConsumerID]*consumer{}
 	}
-	h.consumers[o.consumer] = &consumer{id: o.consumer, spec: o.call.spec, sink: o.call.sink, getter: getter}
+	c := &consumer{id: o.consumer, spec: o.call.spec, sink: o.call.sink, getter: getter}
+	h.consumers[o.consumer] = c
+	h.limitHolding(c, false)
 }
 
 // attach packs the Attach of a consumer or getter. o is what it is needed for.

@@ -51,6 +51,12 @@ type liveLane struct {
 // newTrio starts n nodes on disks; all hold a member of each queue.
 func newTrio(t testing.TB, n int, disk func(i int) (vfs.FS, string), queues ...QueueDef) *trio {
 	t.Helper()
+	return newTrioWith(t, n, func(*Options) {}, disk, queues...)
+}
+
+// newTrioWith does it with options changed.
+func newTrioWith(t testing.TB, n int, change func(*Options), disk func(i int) (vfs.FS, string), queues ...QueueDef) *trio {
+	t.Helper()
 	x := &trio{up: map[[2]uint64]*liveLink{}, tick: time.NewTicker(50 * time.Millisecond), done: make(chan struct{})}
 	quiet := slog.New(slog.DiscardHandler)
 	var members []Member
@@ -78,10 +84,12 @@ func newTrio(t testing.TB, n int, disk func(i int) (vfs.FS, string), queues ...Q
 		}
 		v.rep = replica.Open(replica.Options{Log: v.log, Reader: replica.NewReader(v.log), Transport: v, NodeID: v.id, Logger: quiet})
 		node.Store(v.rep)
-		v.reg = New(Options{
+		ro := Options{
 			Log: v.log, Node: v.rep, Logger: quiet, Link: liveFar{v}, Incarnation: 1,
 			NewReader: func() *Reader { return NewReader(v.log.NewReader()) },
-		})
+		}
+		change(&ro)
+		v.reg = New(ro)
 		if err := v.rep.Replay(v.reg.Host); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdfast/internal/amqperr"
@@ -116,6 +117,8 @@ type Registry struct {
 	health  health
 	vacant  vacancies
 	unread  unread
+
+	timeouts atomic.Uint64 // consumers that held messages for too long
 
 	mu          sync.RWMutex
 	hosts       map[seglog.GroupID]*host

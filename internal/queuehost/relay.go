@@ -63,6 +63,12 @@ const keepSending = 256
 func (s *session) attach(a *ask) {
 	r := &relay{session: s, id: a.consumer, getter: a.kind == askGetter, counted: a.spec.Credit != Unlimited}
 	r.send = r.appendDeliveries
+	home, known := s.known[r.id]
+	if s.ref != nil && !known && !r.getter && a.resume > 0 {
+		// The queue has ended it for what it held, all of it, and who led then has not come to say so.
+		s.tell(&event{kind: eventCancelled, consumer: a.consumer, err: amqperr.DeliveryTimeout(a.spec.Channel, 0)})
+		return
+	}
 	spec := a.spec
 	spec.relayed = true
 	if s.ref != nil {
@@ -77,7 +83,6 @@ func (s *session) attach(a *ask) {
 	s.relays[r.id] = r
 	req := a.req
 	c := &call{guest: s.owner(), spec: spec, sink: r, attached: func(_ queue.ConsumerID, err error) { r.attached(req, err) }}
-	home, known := s.known[r.id]
 	o := op{kind: opAttach, consumer: home, first: a.resume, last: a.limit, call: c}
 	switch {
 	case known:
@@ -179,8 +184,10 @@ func (r *relay) Cancelled(reason error) {
 	if r.ended {
 		return
 	}
-	r.ended = true
-	r.session.remove(r)
+	if !IsDeliveryTimeout(reason) { // else it is still there for what it holds
+		r.ended = true
+		r.session.remove(r)
+	}
 	if reason == nil {
 		reason = errQueueDeleted
 	}

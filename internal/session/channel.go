@@ -46,7 +46,8 @@ type channel struct {
 	backBytes int
 	state     channelState
 	consumers map[string]*holder
-	prefetch  uint32 // for consumers to come
+	prefetch  uint32         // for consumers to come
+	doomed    *amqperr.Error // why the worker that owns the channel is to close it
 
 	flow flow
 
@@ -122,6 +123,14 @@ func (ch *channel) work(given chan<- struct{}) {
 func (ch *channel) next() (wire.Frame, bool) {
 	for {
 		ch.mu.Lock()
+		if err := ch.doomed; err != nil {
+			ch.doomed = nil
+			ch.mu.Unlock()
+			if !ch.ended {
+				ch.fail(err)
+			}
+			continue
+		}
 		if len(ch.backlog) > 0 && !ch.conn.stopping() {
 			b := ch.backlog[0]
 			ch.backlog[0] = nil

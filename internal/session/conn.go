@@ -61,6 +61,7 @@ type conn struct {
 	mu       sync.Mutex
 	channels map[uint16]*channel
 	reason   *amqperr.Error // why the server closes the connection
+	doomed   []doomed       // channels that the reader is to close
 
 	stop       chan struct{} // closed when the connection begins to end
 	stopOnce   sync.Once
@@ -142,7 +143,10 @@ func (c *conn) more() error {
 	if !c.waitForRoom() {
 		return errBrokenOff
 	}
-	return c.fill()
+	if err := c.fill(); err != nil && !c.closeDoomed(err) {
+		return err
+	}
+	return nil
 }
 
 // end ends an open connection: the client closed it, or it is told why, or it

@@ -3,6 +3,7 @@ package session
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/broker"
@@ -46,16 +47,35 @@ func (h *holder) Deliver(ds []broker.Delivery) {
 // Cancelled says that the queue has ended the consumer.
 func (h *holder) Cancelled(reason error) {
 	ch := h.ch
+	overtime := queuehost.IsDeliveryTimeout(reason)
 	ch.mu.Lock()
 	mine := h.tag != nil && ch.consumers[string(h.tag)] == h
 	if mine {
 		delete(ch.consumers, string(h.tag))
 	}
 	ch.mu.Unlock()
-	ch.flow.end(h)
+	if !overtime {
+		ch.flow.end(h)
+	} else if !mine {
+		return // the client has cancelled it
+	}
 	if mine && ch.conn.client.cancelNotify {
 		ch.conn.out.method(ch, &wire.BasicCancel{ConsumerTag: string(h.tag), NoWait: true})
 	}
+	switch {
+	case !overtime:
+	case ch.conn.client.cancelNotify:
+		ch.leave(h)
+	default:
+		ch.timedOut(reason)
+	}
+}
+
+// timedOut closes the channel: its client has held deliveries for too long, and cannot be told otherwise. It runs on a shard worker.
+func (ch *channel) timedOut(reason error) {
+	var e *amqperr.Error
+	errors.As(reason, &e)
+	ch.conn.doom(ch, e)
 }
 
 // Drained takes back credit that the queue could not use.
@@ -176,6 +196,7 @@ func (ch *channel) get(m *wire.BasicGet) *amqperr.Error {
 	tagged := make(chan struct{})
 	ok, err := ch.conn.broker.Get(broker.Get{
 		Queue: queue, Channel: ch.number, NoAck: m.NoAck,
+		TimedOut: func(reason *amqperr.Error) { ch.conn.doom(ch, reason) },
 		Got: func(s *broker.Subscription, d broker.Delivery, left uint64) {
 			h := ch.getter(s)
 			if m.NoAck {
