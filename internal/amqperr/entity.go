@@ -42,6 +42,11 @@ func QueueLocked(vhost, name string) *Error {
 	return newError(ResourceLocked, "cannot obtain exclusive access to locked queue '%s' in vhost '%s'. It could be originally declared on another connection or the exclusive property value does not match that of the original declaration.", name, vhost)
 }
 
+// GetOfSingleActive: basic.get of a quorum queue that has a single active consumer.
+func GetOfSingleActive(vhost, name string) *Error {
+	return newError(ResourceLocked, "cannot obtain access to locked queue '%s' in vhost '%s'. basic.get operations are not supported by quorum queues with single active consumer", name, vhost)
+}
+
 // QueueInUse: queue.delete with if-unused while it has consumers.
 func QueueInUse(vhost, name string) *Error {
 	return newError(PreconditionFailed, "queue '%s' in vhost '%s' in use", name, vhost)

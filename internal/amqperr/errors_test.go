@@ -29,6 +29,7 @@ var all = map[string]*Error{
 	"NoLastQueue":          NoLastQueue(),
 	"QueueUnavailable":     QueueUnavailable("/", "q", "its log is damaged"),
 	"QueueLocked":          QueueLocked("/", "q"),
+	"GetOfSingleActive":    GetOfSingleActive("/", "q"),
 	"QueueInUse":           QueueInUse("/", "q"),
 	"QueueNotEmpty":        QueueNotEmpty("/", "q"),
 	"ExchangeInUse":        ExchangeInUse("/", "x"),

@@ -232,6 +232,9 @@ func (c *Conn) Get(r Get) (ok bool, err *amqperr.Error) {
 	if err != nil {
 		return false, err
 	}
+	if q.Type == catalog.Quorum && c.b.view().Effective(q).SingleActive {
+		return false, amqperr.GetOfSingleActive(c.vhost, q.Name)
+	}
 	s, err := c.getter(&r, q, h)
 	if err != nil {
 		return false, err

@@ -79,15 +79,38 @@ func (b *Broker) rows(v *catalog.View, queues []*catalog.Queue, handles []*queue
 			h.Explain(func(x queuehost.Explanation) { done(x.BlockedBy != unreached) })
 		})
 	}
+	var active map[int]string
+	if ask {
+		active = b.singleActive(v, queues, handles)
+	}
 	list := []QueueInfo{}
 	for i, q := range queues {
 		info := b.queueInfo(v, q, handles[i])
+		info.SingleActive = active[i]
 		if h := handles[i]; h == nil || b.servedElsewhere(q, h) {
 			info.Stale = !fresh[i]
 		}
 		list = append(list, info)
 	}
 	return list
+}
+
+// singleActive asks the queues that have a single active consumer which one it is, and gives the tags by the queues' places.
+func (b *Broker) singleActive(v *catalog.View, queues []*catalog.Queue, handles []*queuehost.Handle) map[int]string {
+	fit := func(q *catalog.Queue, h *queuehost.Handle) bool {
+		return h != nil && v.Effective(q).SingleActive && h.Unavailable() == nil && (b.servedHere(h) || b.servedElsewhere(q, h) || b.ledElsewhere(q, h))
+	}
+	return gather(b, queues, handles, fit, func(h *queuehost.Handle, done func(string)) {
+		h.Consumers(func(list []queuehost.ConsumerInfo) {
+			tag := ""
+			for i := range list {
+				if list[i].Is == queuehost.SingleActive {
+					tag = list[i].Spec.Tag
+				}
+			}
+			done(tag)
+		})
+	})
 }
 
 // unreached is what a queue is blocked by, as it says of itself, when those who serve it have not answered.
@@ -343,7 +366,7 @@ func (b *Broker) ListConsumers(vhost string) ([]ConsumerInfo, error) {
 			list = append(list, ConsumerInfo{
 				VHost: vhost, Queue: q.Name, Connection: b.connectionName(catalog.ConnID(c.Spec.Connection)), Channel: int(c.Spec.Channel),
 				Tag: c.Spec.Tag, AckRequired: !c.Spec.NoAck, Exclusive: c.Spec.Exclusive,
-				Prefetch: c.Spec.Prefetch, Unacked: c.Unacked, Active: c.Active, Arguments: table(c.Spec.Arguments),
+				Prefetch: c.Spec.Prefetch, Unacked: c.Unacked, Active: c.Is.Active(), Activity: c.Is.String(), Arguments: table(c.Spec.Arguments),
 			})
 		}
 	}

@@ -35,6 +35,7 @@ type QueueInfo struct {
 	MessagesUnacknowledged uint64         `json:"messages_unacknowledged"`
 	Messages               uint64         `json:"messages"`
 	Consumers              uint64         `json:"consumers"`
+	SingleActive           string         `json:"single_active_consumer_tag"` // of the one that gets messages, if only one may
 	Counters               QueueCounters  `json:"counters"`
 	// Stale: the numbers are what the node asked knew last; those who serve the queue have not answered, or are not there.
 	Stale bool `json:"stale"`
@@ -134,6 +135,7 @@ type ConsumerInfo struct {
 	Prefetch    uint32         `json:"prefetch_count"`
 	Unacked     uint64         `json:"messages_unacknowledged"`
 	Active      bool           `json:"active"`
+	Activity    string         `json:"activity_status"` // up, single_active, waiting, suspected_down
 	Arguments   map[string]any `json:"arguments"`
 }
 

@@ -164,6 +164,7 @@ var families = []family{
 	gauge("rabbitmq_queue_messages_paged_out_bytes", "Size in bytes of message bodies that are on disk and not in the log, about", func(v *Values) float64 { return float64(v.Queues.BodiesSpilled) }),
 	gauge("rabbitmq_queue_consumers", "Consumers on queues", func(v *Values) float64 { return float64(v.Queues.Consumers) }),
 	counter("holdfast_consumer_timeouts_total", "Consumers that held messages for longer than they may, which were taken back", func(v *Values) uint64 { return v.Queues.ConsumerTimeouts }),
+	counter("holdfast_single_active_changes_total", "How often another consumer, or none any more, became the single active one of its queue", func(v *Values) uint64 { return v.Queues.Activations }),
 	gauge("holdfast_queue_oldest_unacked_seconds", "Age of the oldest delivery that is not yet acknowledged, over all queues", func(v *Values) float64 { return v.Queues.OldestUnacked.Seconds() }),
 	gauge("holdfast_queues_quarantined", "Queues whose data in the log is damaged and which serve nobody", func(v *Values) float64 { return float64(v.Queues.Quarantined) }),
 	gauge("holdfast_quorum_queues_without_leader", "Quorum queues that clients of this node use and that have had no leader for some seconds", func(v *Values) float64 { return float64(v.Queues.Leaderless) }),

@@ -46,6 +46,7 @@ type Queues struct {
 	Created, Deleted                uint64
 	Ready, Unacked, Consumers       uint64
 	ConsumerTimeouts                uint64 // consumers that held messages for too long
+	Activations                     uint64 // changes of single active consumers
 	BodiesInMemory                  uint64 // bytes of bodies that are in memory
 	BodiesSpilled                   uint64 // bytes of bodies that are on disk and not in the log
 	WaitingForDisk                  uint64 // persistent publishes not yet on disk

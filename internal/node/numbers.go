@@ -31,7 +31,7 @@ func (n *Node) values() metrics.Values {
 		Queues: metrics.Queues{
 			Queues: t.Queues, Quarantined: t.Quarantined, Orphans: uint64(len(n.queues.Orphans())),
 			Created: t.QueuesCreated, Deleted: t.QueuesDeleted,
-			Ready: t.Ready, Unacked: t.Unacked, Consumers: t.Consumers, ConsumerTimeouts: n.queues.Timeouts(),
+			Ready: t.Ready, Unacked: t.Unacked, Consumers: t.Consumers, ConsumerTimeouts: n.queues.Timeouts(), Activations: n.queues.Activations(),
 			BodiesInMemory: t.BodiesInMemory, BodiesSpilled: t.BodiesSpilled, WaitingForDisk: t.WaitingForDisk,
 			OldestUnacked: oldest, BlockedBy: blockedBy, Unexamined: unexamined,
 		},

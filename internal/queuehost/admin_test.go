@@ -193,6 +193,6 @@ func TestConsumersAreListed(t *testing.T) {
 	h.Explain(func(e Explanation) { x = e })
 	r.step()
 	want(t, "consumers", len(infos), 1)
-	want(t, "consumer", []any{infos[0].Spec.Tag, infos[0].Unacked, infos[0].Active}, []any{"x", uint64(1), false})
+	want(t, "consumer", []any{infos[0].Spec.Tag, infos[0].Unacked, infos[0].Is.Active()}, []any{"x", uint64(1), true})
 	want(t, "blocked by", x.BlockedBy, "prefetch")
 }

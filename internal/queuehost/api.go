@@ -178,8 +178,31 @@ type ConsumerInfo struct {
 	ID      queue.ConsumerID
 	Spec    ConsumerSpec
 	Unacked uint64
-	Active  bool // it may get the next message as far as credit and prefetch go
+	Is      Activity
 }
+
+// Activity says whether a consumer is one that gets messages, as far as prefetch and credit let it.
+type Activity uint8
+
+// The values are spoken between nodes. Those of the first level are the first two.
+const (
+	Waiting       Activity = iota // another one is the queue's single active consumer
+	Up                            // it gets messages
+	SingleActive                  // it alone gets messages
+	SuspectedDown                 // its node is not heard of
+	activities
+)
+
+// String returns RabbitMQ's name of the activity.
+func (a Activity) String() string {
+	if a < activities {
+		return [...]string{"waiting", "up", "single_active", "suspected_down"}[a]
+	}
+	return "activity?"
+}
+
+// Active reports whether the consumer gets messages.
+func (a Activity) Active() bool { return a == Up || a == SingleActive }
 
 // Orphan is a group of the log that nobody has claimed. It is kept until
 // Registry.Discard gives it up.

@@ -153,6 +153,8 @@ func (h *host) carryOut(e *replica.Entry, p *pack) {
 			h.hand(held{kind: ef.Kind, c: c, call: p.call(ef)})
 		case queue.TimedOut:
 			h.timedOut(ef)
+		case queue.Active:
+			h.activated(ef)
 		case queue.Drained, queue.Wake:
 			if c := h.consumers[ef.Consumer]; c != nil && c.sink != nil {
 				h.hand(held{kind: ef.Kind, c: c, n: ef.Count})

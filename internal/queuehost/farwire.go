@@ -497,7 +497,7 @@ func (a *answer) append(dst []byte) []byte {
 	case answerListed:
 		for i := range a.listed {
 			l := &a.listed[i]
-			dst = append(dst, bytecodec.Flags(l.Active))
+			dst = append(dst, byte(l.Is))
 			dst = bytecodec.AppendUint(dst, uint64(l.ID))
 			dst = bytecodec.AppendUint(dst, l.Unacked)
 			dst = appendSpec(dst, &l.Spec)
@@ -516,9 +516,9 @@ func (c *cut) answer() (a answer) {
 		a.explained = c.explanation()
 	case answerListed:
 		for len(c.Rest) > 0 {
-			active := c.Byte()
-			l := ConsumerInfo{Active: active == 1, ID: queue.ConsumerID(c.Uint()), Unacked: c.Uint(), Spec: c.spec()}
-			if active > 1 {
+			is := Activity(c.Byte())
+			l := ConsumerInfo{Is: is, ID: queue.ConsumerID(c.Uint()), Unacked: c.Uint(), Spec: c.spec()}
+			if is >= activities {
 				c.Fail()
 			}
 			if !c.Bad() {

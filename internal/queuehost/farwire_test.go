@@ -79,7 +79,7 @@ func TestFarMessagesAsTheyAreRead(t *testing.T) {
 	for _, a := range []answer{
 		{kind: answerCount, req: 1, n: 5, err: amqperr.QueueInUse("/", "q")},
 		{kind: answerTotals, req: 1 << 60, n: 5, m: 1 << 60},
-		{kind: answerListed, req: 3, listed: []ConsumerInfo{{ID: 4, Spec: testSpec(), Unacked: 9, Active: true}, {ID: 5}}},
+		{kind: answerListed, req: 3, listed: []ConsumerInfo{{ID: 4, Spec: testSpec(), Unacked: 9, Is: SingleActive}, {ID: 5}}},
 		{kind: answerListed, req: 3},
 		{kind: answerBarrier, n: uint64(Gone)},
 		{kind: answerExplained, explained: Explanation{

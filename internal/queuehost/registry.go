@@ -118,7 +118,8 @@ type Registry struct {
 	vacant  vacancies
 	unread  unread
 
-	timeouts atomic.Uint64 // consumers that held messages for too long
+	timeouts    atomic.Uint64 // consumers that held messages for too long
+	activations atomic.Uint64 // changes of single active consumers
 
 	mu          sync.RWMutex
 	hosts       map[seglog.GroupID]*host

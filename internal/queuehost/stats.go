@@ -139,10 +139,42 @@ func (h *host) listConsumers() []ConsumerInfo {
 	var list []ConsumerInfo
 	for _, s := range h.m.Explain().Consumers {
 		c := h.consumers[s.ID]
-		if c == nil || c.getter {
+		if c == nil || c.getter || s.Standing == queue.Ended {
 			continue
 		}
-		list = append(list, ConsumerInfo{ID: s.ID, Spec: c.spec, Unacked: s.Unacked, Active: s.Standing == queue.Waiting})
+		list = append(list, ConsumerInfo{ID: s.ID, Spec: c.spec, Unacked: s.Unacked, Is: h.activity(&s)})
 	}
 	return list
 }
+
+// activity says what a consumer is.
+func (h *host) activity(s *queue.ConsumerState) Activity {
+	switch {
+	case s.Standing == queue.Suspended && h.reg.examines():
+		return SuspectedDown
+	case s.Standing == queue.Suspended:
+		return Waiting // the first level has no other word
+	case !h.m.Settings().SingleActive:
+		return Up
+	case s.ID == h.m.Active():
+		return SingleActive
+	}
+	return Waiting
+}
+
+// activated tells operators that another consumer is the single active one.
+func (h *host) activated(ef *queue.Effect) {
+	h.reg.activations.Add(1)
+	log, def := h.reg.o.Logger, h.known()
+	c := h.consumers[ef.Consumer]
+	if c == nil {
+		log.Info("no consumer is active", "vhost", def.VHost, "queue", def.Name)
+		return
+	}
+	log.Info("another consumer is the active one", "vhost", def.VHost, "queue", def.Name,
+		"consumer", c.spec.Tag, "channel", c.spec.Channel, "connection", c.spec.Connection, "node", c.spec.Node)
+}
+
+// Activations is how often another consumer, or none any more, became the single active one of a queue whose commands this node
+// puts in order.
+func (r *Registry) Activations() uint64 { return r.activations.Load() }

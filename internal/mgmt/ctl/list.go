@@ -34,7 +34,7 @@ var listings = []listing{
 			exclusive exclusive_consumer_pid exclusive_consumer_tag messages_ready messages_unacknowledged messages
 			messages_ready_ram messages_unacknowledged_ram messages_ram messages_persistent message_bytes
 			message_bytes_ready message_bytes_unacknowledged message_bytes_ram message_bytes_persistent
-			head_message_timestamp disk_reads disk_writes consumers consumer_utilisation consumer_capacity memory state
+			head_message_timestamp disk_reads disk_writes consumers single_active_consumer_tag consumer_utilisation consumer_capacity memory state
 			type leader members online id vhost reason publishes_refused publishes_unknown stale
 			dead_letters`),
 		standard: words("name messages"),
@@ -91,6 +91,9 @@ var listings = []listing{
 		standard: words("queue_name channel_pid consumer_tag ack_required prefetch_count active arguments"),
 		derive: func(row map[string]any) {
 			row["channel_pid"] = channelName(row["connection"], row["channel"])
+			if row["activity_status"] != nil {
+				return // a node of an older version does not say
+			}
 			row["activity_status"] = "up"
 			if row["active"] == false {
 				row["activity_status"] = "waiting"
