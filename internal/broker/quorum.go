@@ -114,6 +114,9 @@ func (b *Broker) follow(id catalog.QueueID) {
 	b.queueMu.Lock() // a queue that the view has lost is about to be dropped
 	defer b.queueMu.Unlock()
 	if q := b.view().QueueByID(id); q != nil {
+		if b.isHere(q) { // a member that comes now begins with what holds now
+			b.queues.SetSettings(seglog.GroupID(id), b.hostSettings(q))
+		}
 		b.queues.SetMembers(seglog.GroupID(id), membersOf(q))
 	}
 }

@@ -42,8 +42,9 @@ type entry struct {
 	waiting    atomic.Int64 // consumers that wait for a leader, as of then
 
 	// Guarded by the far's mutex.
-	members []replica.Member
-	hint    uint64 // who leads, as was told last
+	members  []replica.Member
+	settings *Settings // that a member would begin with here, if not those of the far's definition
+	hint     uint64    // who leads, as was told last
 
 	try        uint64
 	epoch      uint64 // open now

@@ -136,8 +136,14 @@ func (r *Registry) SetMembers(id seglog.GroupID, members []Member) {
 
 // join begins an empty member, unless one before it has yet to end. The mutex is held.
 func (r *Registry) join(f *far, m Member) {
-	if r.ending[f.def.ID] == 0 && !r.beginHit(f.def, m) {
-		r.o.Node.JoinRaftGroup(f.def.ID, r.newMember(f.def), m.ID)
+	def := f.def
+	f.mu.Lock()
+	if s := f.entry.settings; s != nil {
+		def.Settings = s
+	}
+	f.mu.Unlock()
+	if r.ending[def.ID] == 0 && !r.beginHit(def, m) {
+		r.o.Node.JoinRaftGroup(def.ID, r.newMember(def), m.ID)
 	}
 }
 

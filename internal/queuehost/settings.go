@@ -48,9 +48,14 @@ func (h *host) holdsAny() bool {
 	return h.m.Ready()+h.m.Unacked()+h.m.Delayed()+h.m.DeadCount() > 0
 }
 
-// SetSettings has a queue that runs here, or has a member here, follow other arguments and policies than those that it was made with, or
+// SetSettings has a queue that runs here, or has a member here, or is about to have one, follow other arguments and policies than those that it was made with, or
 // that were told last. It takes effect with the next entry of whoever puts its commands in order.
 func (r *Registry) SetSettings(id seglog.GroupID, s Settings) {
+	if f := r.far(id); f != nil && f.entry != nil {
+		f.mu.Lock()
+		f.entry.settings = &s
+		f.mu.Unlock()
+	}
 	r.mu.RLock()
 	h := r.hosts[id]
 	r.mu.RUnlock()

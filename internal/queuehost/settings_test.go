@@ -9,6 +9,7 @@ import (
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
+	"holdfast/internal/vfs"
 	"holdfast/internal/wire"
 )
 
@@ -234,4 +235,19 @@ func TestUnusedQueueExpires(t *testing.T) {
 	r.settle()
 	pass(11 * time.Second)
 	want(t, "unused after 61 s", o.idle, []seglog.GroupID{7})
+}
+
+// A member that comes to a node later than the queue became known there goes by what holds then.
+func TestMemberThatComesLaterFollowsTheCatalog(t *testing.T) {
+	x := newTrio(t, 1, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	defer x.close(t)
+	reg, self := x.nodes[0].reg, x.nodes[0].id
+	other := Member{ID: 21, Node: 21}
+	if _, err := reg.CreateQuorum(set(durable(8), queue.Settings{MaxLength: queue.Most(1)}), []Member{other}); err != nil {
+		t.Fatal(err)
+	}
+	now := queue.Settings{MaxLength: queue.Most(2)}
+	reg.SetSettings(8, Settings{Settings: now})
+	reg.SetMembers(8, []Member{{ID: 31, Node: self}, other})
+	want(t, "settings", reg.member(8).wanted(), now)
 }
