@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"holdfast/internal/catalog"
+	"holdfast/internal/planted"
 )
 
 // AdminPolicy is a policy that is to be set.
@@ -102,6 +103,9 @@ func (b *Broker) ListPolicies(vhost string, operator bool) ([]Policy, error) {
 // PoliciesChanged says, on the catalog's worker, that other policies hold in a virtual host. There may be very many queues, so
 // they are gone through elsewhere.
 func (b *Broker) PoliciesChanged(c *catalog.PolicyChange) {
+	if planted.Is(planted.PolicyUnheard) {
+		return
+	}
 	b.later(func() {
 		for q := range c.Queues(b.view()) {
 			if b.isHere(q) {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"holdfast/internal/catalog"
+	"holdfast/internal/planted"
 	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
@@ -66,6 +67,9 @@ func (b *Broker) settingsChanged(q *catalog.Queue) {
 
 // levelRaised has all queues that live here go by what the cluster's new level allows. There may be very many, so it is done elsewhere.
 func (b *Broker) levelRaised() {
+	if planted.Is(planted.LevelUnheard) {
+		return
+	}
 	b.later(func() {
 		for q := range b.view().QueuesOn(b.node).All() {
 			b.settingsChanged(q)

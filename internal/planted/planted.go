@@ -26,15 +26,23 @@ const (
 	ServesEarly        // a leader serves before it has applied an entry of its term
 	ReadsUnasked       // a leader answers read barriers without asking whether it still leads
 	BarrierAtOnce      // a member answers read barriers without asking anybody
+	WallClock          // the time of entries is the wall clock's
 
 	// queue
-	CountLost      // a message that comes back by a consumer's fault is not counted
-	FlagLost       // a message that comes back does not say that it was delivered before
-	DoubleCheckout // now and then a message that is handed out stays ready
-	DeadKeeps      // what a session held that ends does not come back
-	SettlesAnother // a settlement hits another consumer of the same session
-	EpochForgotten // an epoch that is asked for again says that nothing was accepted before it
-	PurgeTakesHeld // a purge takes what a consumer holds, too
+	CountLost         // a message that comes back by a consumer's fault is not counted
+	FlagLost          // a message that comes back does not say that it was delivered before
+	DoubleCheckout    // now and then a message that is handed out stays ready
+	DeadKeeps         // what a session held that ends does not come back
+	SettlesAnother    // a settlement hits another consumer of the same session
+	EpochForgotten    // an epoch that is asked for again says that nothing was accepted before it
+	PurgeTakesHeld    // a purge takes what a consumer holds, too
+	DeadlineLost      // a message that comes back does not expire any more
+	LimitEarly        // a message that has come back as often as it may is dead
+	TwoActive         // now and then a consumer gets messages though another one is the single active one
+	RefusalsForgotten // what was refused in an epoch is forgotten when it is closed
+	OneTooMany        // a queue that drops keeps one more than its limit
+	DeadReleased      // now and then a message that dies is gone without a letter
+	BuriedStay        // now and then a letter that has arrived stays
 
 	// queuehost
 	ConfirmEarly      // a publish is accepted as soon as it is packed
@@ -52,6 +60,11 @@ const (
 	ConsumersNotAgain // a consumer is not attached again when the session is resumed
 	WindowLeaks       // publishes of a try that is over are not given back
 	ChunksKept        // chunks of a publish whose time is over stay with the leader, and begin the next one's body
+	RefusedAccepted   // publishes that were refused count as accepted when their session is resumed
+	HeardTooFar       // a node is said to know of refusals that were not told yet
+	SettingsForgotten // a new leader does not look what the catalog says of its queue
+	LettersUntold     // a new leader does not hand over the dead letters that it finds
+	DueUndone         // nobody wakes when a message expires
 
 	// node/catgroup
 	CommandSkipped // a node leaves out a command of another one now and then
@@ -60,7 +73,9 @@ const (
 	AnsweredHere   // a command is answered as soon as the node that asks has it
 
 	// broker
-	SyncForgets // members of queues that came with a whole catalog are not begun
+	SyncForgets   // members of queues that came with a whole catalog are not begun
+	PolicyUnheard // queues do not hear of policies
+	LevelUnheard  // queues do not hear that the cluster has gone to another level
 
 	bugs
 )
@@ -83,6 +98,7 @@ var names = [...]string{
 	ServesEarly:        "serves early",
 	ReadsUnasked:       "reads unasked",
 	BarrierAtOnce:      "barrier at once",
+	WallClock:          "wall clock",
 	CountLost:          "count lost",
 	FlagLost:           "flag lost",
 	DoubleCheckout:     "double checkout",
@@ -90,6 +106,13 @@ var names = [...]string{
 	SettlesAnother:     "settles another",
 	EpochForgotten:     "epoch forgotten",
 	PurgeTakesHeld:     "purge takes held",
+	DeadlineLost:       "deadline lost",
+	LimitEarly:         "limit early",
+	TwoActive:          "two active",
+	RefusalsForgotten:  "refusals forgotten",
+	OneTooMany:         "one too many",
+	DeadReleased:       "dead released",
+	BuriedStay:         "buried stay",
 	ConfirmEarly:       "confirm early",
 	EpochNotRaised:     "epoch not raised",
 	SentTwice:          "sent twice",
@@ -105,11 +128,18 @@ var names = [...]string{
 	ConsumersNotAgain:  "consumers not again",
 	WindowLeaks:        "window leaks",
 	ChunksKept:         "chunks kept",
+	RefusedAccepted:    "refused accepted",
+	HeardTooFar:        "heard too far",
+	SettingsForgotten:  "settings forgotten",
+	LettersUntold:      "letters untold",
+	DueUndone:          "due undone",
 	CommandSkipped:     "command skipped",
 	CommandTwice:       "command twice",
 	StateUnheard:       "state unheard",
 	AnsweredHere:       "answered here",
 	SyncForgets:        "sync forgets",
+	PolicyUnheard:      "policy unheard",
+	LevelUnheard:       "level unheard",
 }
 
 // String returns the mistake's name.

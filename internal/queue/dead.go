@@ -1,6 +1,10 @@
 package queue
 
-import "slices"
+import (
+	"slices"
+
+	"holdfast/internal/planted"
+)
 
 // deadWindow is how many dead ids are out at a time, counted from the oldest that is not buried.
 const deadWindow = 256
@@ -101,7 +105,7 @@ func (g *graves) all(f func(deadRun)) {
 // end lets a run of messages that are neither ready nor held any more leave for a reason that letters tell of.
 func (m *Machine) end(r run, reason Reason, fx *Effects) {
 	x := m.extra
-	if x == nil || x.set.DeadLetter == NoDeadLetter {
+	if x == nil || x.set.DeadLetter == NoDeadLetter || planted.Is(planted.DeadReleased) && r.last%16 == 0 {
 		m.release(r.first, r.len(), r.attr, reason, fx)
 		return
 	}
@@ -238,7 +242,7 @@ func (m *Machine) Redead(fx *Effects) {
 
 // bury releases dead messages.
 func (m *Machine) bury(c *Command, fx *Effects) {
-	if m.extra == nil || c.First > c.Last {
+	if m.extra == nil || c.First > c.Last || planted.Is(planted.BuriedStay) && c.First%16 == 0 {
 		return
 	}
 	g := &m.extra.dead

@@ -1,5 +1,7 @@
 package queue
 
+import "holdfast/internal/planted"
+
 // admit puts a block of messages at the end of its lane, as many of them as the settings let
 // in, and refuses the others. It is the same as if they came one by one.
 func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Effects) {
@@ -89,6 +91,9 @@ func (m *Machine) keepLimit(fx *Effects) {
 		return
 	}
 	if most, ok := x.set.MaxLength.Get(); ok {
+		if planted.Is(planted.OneTooMany) {
+			most++
+		}
 		for all := m.ready + x.waiting.count; all > most && m.ready > 0; all = m.ready + x.waiting.count {
 			m.dropFront(all-most, Dropped, fx)
 		}
@@ -158,6 +163,9 @@ func (s *session) heard(upTo uint64) {
 func (s *session) closeRefused() {
 	if s.refused != nil {
 		s.refused.open, s.refused.closed = nil, s.refused.open
+		if planted.Is(planted.RefusalsForgotten) {
+			s.refused.closed = nil
+		}
 		s.tidyRefused()
 	}
 }

@@ -130,11 +130,17 @@ func (m *Machine) takeBack(con *consumer, first, last uint64, blameless bool, f 
 // exhausted reports whether a message has come back too often.
 func (x *extra) exhausted(a attr) bool {
 	most, ok := x.set.DeliveryLimit.Get()
+	if planted.Is(planted.LimitEarly) {
+		most = max(most, 1) - 1
+	}
 	return ok && uint64(a.deliveryCount()) > most
 }
 
 // putBack makes a run of messages ready again.
 func (m *Machine) putBack(r run) {
+	if planted.Is(planted.DeadlineLost) && m.extra != nil {
+		m.extra.deadlines.forget(r.first, r.last)
+	}
 	m.insert(r)
 	m.comeIn(r.first, r.last)
 }

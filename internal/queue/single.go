@@ -1,5 +1,7 @@
 package queue
 
+import "holdfast/internal/planted"
+
 // Of a queue with a single active consumer only one gets messages: of the consumers whose node is heard of, the one of
 // the highest level that has been there longest. It stays active until it leaves, or one of a higher level comes; then it
 // gets nothing more, and gives way as soon as it holds nothing. A suspect node's consumer stays active: what it holds
@@ -25,7 +27,7 @@ func (m *Machine) choose(fx *Effects) {
 	x.single = x.set.SingleActive
 	next, yields := m.choice()
 	for _, c := range m.consumers {
-		c.inactive = x.set.SingleActive && !c.getter && (c != next || yields)
+		c.inactive = x.set.SingleActive && !c.getter && (c != next || yields) && !(planted.Is(planted.TwoActive) && c.id%4 == 0)
 		m.arrange(c)
 	}
 	x.yields = yields

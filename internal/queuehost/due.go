@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"holdfast/internal/planted"
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
 )
@@ -79,7 +80,7 @@ func (h *host) schedule(now int64) {
 	if h.m == nil || h.lead != nil && !h.lead.serving {
 		return
 	}
-	if at, ok := h.m.NextDeadline(); ok {
+	if at, ok := h.m.NextDeadline(); ok && !planted.Is(planted.DueUndone) {
 		h.reg.dues.set(h, max(h.reg.o.Clock.Mono()+max(at-now, 0), 1))
 	}
 	h.scheduleOverdue(now)

@@ -132,7 +132,7 @@ func (h *host) startLeading() {
 	}
 	h.uploads = 0
 	h.purge(h.reg.self())
-	h.unset, h.used = true, 0
+	h.unset, h.used = !planted.Is(planted.SettingsForgotten) || h.m.Applied() == 0, 0
 	if h.aside != nil {
 		h.aside.overdue = overdue{} // of an earlier time; consumers come with theirs
 	}
@@ -146,7 +146,9 @@ func (h *host) startLeading() {
 		h.handle.put(op{kind: opResume, call: s.ref})
 	}
 	l.mu.Unlock()
-	h.deadAgain()
+	if !planted.Is(planted.LettersUntold) {
+		h.deadAgain()
+	}
 	h.group.Wake()
 }
 

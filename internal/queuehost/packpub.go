@@ -3,6 +3,7 @@ package queuehost
 import (
 	"holdfast/internal/invariant"
 	"holdfast/internal/message"
+	"holdfast/internal/planted"
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
 )
@@ -149,7 +150,11 @@ func (p *pack) put(lane uint8, n int) {
 // that it has refused them.
 func (p *pack) enqueued(c *queue.Command, ls *leadSession, seq uint64) {
 	c.Session, c.Seq = ls.id, seq
-	if heard := ls.guest.settled.Load(); p.refuses && heard > 0 {
+	heard := ls.guest.settled.Load()
+	if planted.Is(planted.HeardTooFar) && seq > 1 {
+		heard = seq - 1
+	}
+	if p.refuses && heard > 0 {
 		if c.Terms == nil {
 			c.Terms = &queue.Terms{}
 		}

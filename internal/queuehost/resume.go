@@ -264,6 +264,9 @@ func (q *entry) resumed(session, last uint64, refused []queue.Range) {
 	if q.session != 0 && q.session != session {
 		q.lost()
 	} else if !planted.Is(planted.SentTwice) {
+		if planted.Is(planted.RefusedAccepted) {
+			refused = nil
+		}
 		for _, r := range refused {
 			q.tellUpTo(min(r.First-1, last), Accepted)
 			q.tellUpTo(min(r.Last, last), Refused)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"holdfast/internal/invariant"
+	"holdfast/internal/planted"
 	"holdfast/internal/seglog"
 )
 
@@ -70,7 +71,12 @@ func (s *Shard) startTime(last int64) {
 }
 
 // setTime begins a round.
-func (s *Shard) setTime(mono int64) { s.time = max(s.time+1, s.began+mono) }
+func (s *Shard) setTime(mono int64) {
+	if planted.Is(planted.WallClock) {
+		mono = s.node.o.Clock.Now().UnixNano() - s.began
+	}
+	s.time = max(s.time+1, s.began+mono)
+}
 
 // put puts a group into the mailbox.
 func (s *Shard) put(g *Group) {
