@@ -15,6 +15,7 @@ import (
 	"holdfast/internal/queuehost"
 	"holdfast/internal/replica"
 	"holdfast/internal/seglog"
+	"holdfast/internal/wire"
 )
 
 // order is a node's part in the catalog: its own copy, its member of the catalog's group, the way of its commands to whoever
@@ -72,7 +73,7 @@ func (n *node) openCatalog(quiet *slog.Logger) {
 		},
 		Stale: func() {}, // it asks before it routes
 	})
-	o.machine = &simCatalog{n: n, Machine: &catgroup.Machine{Machine: catalog.New(), Self: n.id, Most: 1, Applied: n.carriedOut, Restored: n.restored}}
+	o.machine = &simCatalog{n: n, Machine: &catgroup.Machine{Machine: catalog.New(), Self: n.id, Most: catalog.KnownLevels().Most, Applied: n.carriedOut, Restored: n.restored}}
 	if n.founder {
 		o.commands = n.rep.NewSimpleRaftGroup(catgroup.Group, o.machine, w.founders())
 	} else {
@@ -85,7 +86,7 @@ func (n *node) openCatalog(quiet *slog.Logger) {
 		Self: n.id, Node: n.id, Others: others{n}, Go: n.soon,
 		Barrier: func(done func(any, error)) { n.barrier(func(err error) { done(nil, err) }) },
 	})
-	n.reg.SetOwner(o.broker)
+	n.reg.SetOwner(owner{o.broker, n})
 }
 
 // view is what the catalog of a node says.
@@ -177,11 +178,13 @@ func (n *node) addFounders(id uint64) {
 func (n *node) starting() {
 	n.ask(catalog.NewIncarnation(n.id), func(r *catalog.Result) {
 		n.order.inc = r.Incarnation
-		if n.view().Bootstrapped() {
-			n.started()
-			return
-		}
-		n.ask(catalog.Bootstrap(catalog.Defaults{VHost: "/", User: catalog.User{Name: "guest"}}), func(*catalog.Result) { n.started() })
+		n.knows(func() {
+			if n.view().Bootstrapped() {
+				n.started()
+				return
+			}
+			n.ask(catalog.Bootstrap(catalog.Defaults{VHost: "/", User: catalog.User{Name: "guest"}}), func(*catalog.Result) { n.started() })
+		})
 	})
 }
 
@@ -232,18 +235,23 @@ func (n *node) restored() {
 	n.soon(n.order.broker.Sync)
 }
 
+// known are the other nodes that the catalog has.
+func (n *node) known() (list []uint64) {
+	for m := range n.view().Nodes().All() {
+		if m.ID != n.id {
+			list = append(list, m.ID)
+		}
+	}
+	return list
+}
+
 // retarget watches the nodes there are now.
 func (n *node) retarget() {
 	v := n.view()
 	if !v.Bootstrapped() || v.Node(n.id) == nil {
 		return
 	}
-	var list []uint64
-	for m := range v.Nodes().All() {
-		if m.ID != n.id {
-			list = append(list, m.ID)
-		}
-	}
+	list := n.known()
 	for _, id := range n.watched {
 		if v.Node(id) == nil {
 			n.reg.Removed(id)
@@ -291,6 +299,7 @@ func (n *node) carryOut(st replica.RaftStatus) {
 		o.gone[m.ID] = m.Incarnation
 		n.command(catalog.NodeGone(m.ID, m.Incarnation), func() { delete(o.gone, m.ID) })
 	}
+	n.raise()
 	change, why := catgroup.NextChange(v, st, n.id, n.isUp)
 	if change == nil {
 		for _, cmd := range catgroup.Votes(v, st) {
@@ -428,8 +437,9 @@ func (o *orders) decided(c *simCatalog, origin, session, seq uint64, r *catalog.
 	}
 	w.check.stats.Commands++
 	if r.Created && r.Queue != nil {
-		w.met(r.Queue)
+		w.met(r.Queue, c.View())
 	}
+	w.noteAll(c.View())
 	for _, q := range r.Removed.Queues {
 		w.isDeleted(q)
 	}
@@ -439,9 +449,16 @@ func (o *orders) decided(c *simCatalog, origin, session, seq uint64, r *catalog.
 func (w *World) declare(n *node, classic bool) {
 	o := &w.orders
 	name := fmt.Sprintf("q%d", len(o.decls)+1)
+	if w.o.Settings && n.hasLetters() && w.rng.IntN(3) > 0 {
+		name += "d"
+	}
 	d := catalog.QueueDecl{VHost: "/", Name: name, Durable: true, User: "guest", Conn: catalog.MakeConnID(n.order.inc, 1)}
 	if !classic {
 		d.Args = quorumArgs(w.o.Members)
+	}
+	if w.o.Settings && n.view().Level() >= catalog.PolicyLevel {
+		d.Args = wire.NewTable(w.arguments(classic))
+		w.trace("queue %s: %v", name, d.Args.Map())
 	}
 	x := &decl{name: name, n: n}
 	o.decls = append(o.decls, x)

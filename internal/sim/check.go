@@ -25,12 +25,27 @@ type record struct {
 	doneBy     *client
 	purgeable  bool // a purge may have taken it
 
+	rank      int   // by its priority
+	expires   int64 // ms after its publish; 0: not by itself
+	examined  bool  // that counts
+	born      int64 // clock.Mono: when it was published
+	toldAt    int64
+	discarded bool   // a consumer has rejected it
+	death     *death // nil: no letter of it was seen
+	mourned   bool   // one has arrived, and the home of its classic queue has crashed since
+
 	// How often it has come back by the fault of a consumer: as its last delivery said, and what clients know to have
 	// happened since, at least and at most.
 	count, lo, hi int
 	left          int    // of its queue, at its last delivery
 	backBy        *node  // who has given it back since
 	backIn        uint64 // in which incarnation
+}
+
+// stream is messages of one publisher that overtake none of the others.
+type stream struct {
+	by   *client
+	rank int
 }
 
 // checker compares what clients were told with what they got.
@@ -46,6 +61,8 @@ type checker struct {
 // Stats are counts of a run.
 type Stats struct {
 	Published, Delivered, Redelivered, Accepted, Unknown, Refused, Full, Damages, PutBack, Hits, Repaired, Commands, Restored, Buried, compared, counted int
+
+	Policies, Letters, Deaths int
 
 	Faults map[string]int // by kind
 }
@@ -64,7 +81,8 @@ func (k *checker) name() string {
 
 func (k *checker) publish(c *client, persistent bool) *record {
 	k.order[c]++
-	r := &record{id: uint64(len(k.records) + 1), by: c, order: k.order[c], persistent: persistent, crashes: c.q.crashes, left: c.q.left}
+	r := &record{id: uint64(len(k.records) + 1), by: c, order: k.order[c], persistent: persistent, crashes: c.q.crashes, left: c.q.left, born: k.w.clk.Mono()}
+	r.examined = k.w.o.Settings && k.w.examined()
 	if p := c.q.purge; p != nil && (p.open || k.w.clk.Mono() < p.until) {
 		r.purgeable = true
 	}
@@ -75,15 +93,17 @@ func (k *checker) publish(c *client, persistent bool) *record {
 
 // told notes the outcome of a publish.
 func (k *checker) told(r *record, o queuehost.Outcome) {
-	r.outcome, r.told = o, true
+	r.outcome, r.told, r.toldAt = o, true, k.w.clk.Mono()
 	k.w.about(r, "told %v", o)
 	switch {
 	case o == queuehost.Gone && !r.by.q.unwanted:
 		k.w.failf("message %d: queue %d is said to be gone, and is there", r.id, r.by.q.def.ID)
-	case o == queuehost.Refused && r.by.q.home == 0 && !r.by.q.unwanted:
+	case o == queuehost.Refused && r.by.q.home == 0 && !r.by.q.unwanted && !r.by.q.may.refuses:
 		k.w.failf("message %d was refused by a quorum queue", r.id)
 	case o == queuehost.Refused && r.delivered > 0:
 		k.w.failf("message %d was refused, and delivered", r.id)
+	case o == queuehost.Accepted && r.death != nil && r.death.reason == queue.Dropped && !r.by.q.may.drops:
+		k.w.failf("message %d was dropped since there was no room, and is accepted", r.id)
 	}
 }
 
@@ -148,12 +168,18 @@ func (k *checker) delivered(s *consumer, id uint64, d queuehost.Delivery) *recor
 	if r.done && !r.doubt {
 		w.failf("%s got message %d, which was settled", s.name, id)
 	}
-	if !d.Redelivered {
-		if last := s.last[r.by]; r.order <= last {
+	if !d.Redelivered && (r.rank == 0 || r.examined || !w.o.Settings) { // at the first level none ranks above another
+		of := stream{r.by, r.rank}
+		if last := s.last[of]; r.order <= last {
 			w.failf("%s got message %d of a publisher after a later one", s.name, id)
 		}
-		s.last[r.by] = r.order
+		s.last[of] = r.order
 	}
+	if r.death != nil {
+		w.failf("%s got message %d, which has died (%v)", s.name, id, r.death.reason)
+	}
+	k.inTime(s, r)
+	k.alone(s)
 	k.counts(s, r, int(d.Count))
 	w.about(r, "delivered as %d to %s of node %d, redelivered %v, count %d", d.ID, s.name, s.c.n.id, d.Redelivered, d.Count)
 	r.delivered++
@@ -194,9 +220,14 @@ func (k *checker) settled(s *consumer, r *record, how queue.Settlement) {
 		return
 	}
 	r.holder = nil
-	if how == queue.Requeue {
+	switch how {
+	case queue.Requeue:
 		r.returns(s, sure)
 		return
+	case queuehost.Return:
+		return
+	case queue.Discard:
+		r.discarded = true
 	}
 	r.done, r.doubt, r.doneBy = true, !sure, s.c
 }
@@ -243,6 +274,7 @@ func (k *checker) crashed(n *node) {
 	for _, q := range k.w.all {
 		if q.home == n.id {
 			q.crashes++
+			k.forgetDeaths(q)
 			k.homeLost(q, func(*node) bool { return true })
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"holdfast/internal/catalog"
 	"holdfast/internal/message"
 	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
@@ -34,9 +35,11 @@ type consumer struct {
 	granted   uint64            // with a window: deliveries that it may get altogether
 	got       uint64            // deliveries that have come
 	held      []held
-	last      map[*client]uint64 // order of the last first delivery, by publisher
-	over      bool               // cancelled, detached, or its process is gone
-	drained   int                // drains without an answer
+	last      map[stream]uint64 // order of the last first delivery
+	over      bool              // cancelled, detached, or its process is gone
+	drained   int               // drains without an answer
+	since     int64             // clock.Mono: when it asked for what it gets, at the earliest
+	leaves    bool              // it was asked to leave
 	attached  bool
 	cancelled bool
 }
@@ -94,6 +97,12 @@ func (n *node) retire(c *client) {
 
 // act has some client do something, or the people who run it all.
 func (w *World) act() {
+	if w.o.Settings && w.rng.IntN(10) == 0 {
+		w.introduceLetters()
+	}
+	if w.o.Settings && w.rng.IntN(150) == 0 {
+		w.policy()
+	}
 	switch k := w.rng.IntN(1000); {
 	case k < 4 && w.o.Reshapes:
 		w.reshape()
@@ -157,7 +166,7 @@ func (c *client) publish(n int) {
 	for range n {
 		persistent := w.rng.IntN(2) == 0
 		r := w.check.publish(c, persistent)
-		m := w.message(r.id)
+		m := w.message(r)
 		c.seq++
 		c.under[c.seq] = r
 		ps = append(ps, queuehost.Publish{Message: m, Persistent: persistent, Ticket: c, Seq: c.seq, Credit: c.credit})
@@ -167,10 +176,11 @@ func (c *client) publish(n int) {
 
 // message makes a message with a body that only it has. Some bodies are in chunks, small ones but for a few: whoever carries
 // them does not look into them.
-func (w *World) message(id uint64) message.Message {
-	b := &w.builder
+func (w *World) message(r *record) message.Message {
+	b, id := &w.builder, r.id
 	size := 16 + w.rng.IntN(100)
 	switch k := w.rng.IntN(3000); {
+	case w.plain:
 	case k == 0:
 		size = message.ChunkSize + 1000
 	case k < 200 || k < 1500 && w.o.Big:
@@ -181,7 +191,9 @@ func (w *World) message(id uint64) message.Message {
 		m.Head = binary.BigEndian.AppendUint32(m.Head, uint32(len(m.Chunks)))
 		return m
 	}
-	b.Begin("", "", []byte{0, 0}, uint64(size), true)
+	var properties []byte
+	properties, r.rank, r.expires = w.properties()
+	b.Begin("", "", properties, uint64(size), true)
 	b.Write(fill(make([]byte, size), id, 0))
 	return b.Message()
 }
@@ -246,7 +258,7 @@ func (n *node) load(l *queuehost.Loader) (m message.Message, err error) {
 
 func (c *client) subscribe() {
 	w := c.n.w
-	s := &consumer{c: c, name: w.check.name(), last: map[*client]uint64{}}
+	s := &consumer{c: c, name: w.check.name(), last: map[stream]uint64{}, since: w.clk.Mono()}
 	s.noAck = w.rng.IntN(8) == 0 && c.q.home == 0
 	s.prefetch = w.rng.IntN(12)
 	spec := queuehost.ConsumerSpec{Tag: s.name, Prefetch: uint32(s.prefetch), NoAck: s.noAck, Credit: queuehost.Unlimited}
@@ -255,9 +267,15 @@ func (c *client) subscribe() {
 		spec.Credit, spec.Wake = s.window.Size, true
 		s.granted = uint64(spec.Credit)
 	}
+	if w.o.Settings && !c.q.may.single && w.rng.IntN(4) == 0 {
+		spec.Priority = int32(w.rng.IntN(3)) - 1
+	}
 	c.sub = s
 	s.id = c.h.Attach(spec, s, func(_ queue.ConsumerID, err error) {
 		s.attached = err == nil
+		if s.attached {
+			c.q.used = max(c.q.used, s.since)
+		}
 		if err != nil {
 			c.q.leaving++ // it may have been attached, and is detached then
 			s.over = true
@@ -283,6 +301,8 @@ func (c *client) settleSome() {
 			how = queue.Discard
 		case k < 4:
 			how = queue.Requeue
+		case k < 6 && w.o.Settings && c.n.view().Level() >= catalog.PolicyLevel:
+			how = queuehost.Return
 		}
 		var ranges []queue.Range
 		for _, x := range s.held[i:j] {
@@ -307,7 +327,10 @@ func (c *client) settleAll() {
 // leave ends the consumer: cancelled first, or detached at once.
 func (c *client) leave(cancel bool) {
 	s := c.sub
-	c.sub = nil
+	c.sub, s.leaves = nil, true
+	if s.attached && !s.over && !c.n.w.check.isLoose(c.n) {
+		c.q.used = c.n.w.clk.Mono()
+	}
 	end := func() { c.detach(s) }
 	if cancel {
 		c.h.Cancel(s.id, end)
@@ -342,13 +365,15 @@ func (c *client) detach(s *consumer) {
 
 func (c *client) get() {
 	if c.getter == nil {
-		c.getter = &consumer{c: c, name: c.n.w.check.name(), last: map[*client]uint64{}}
+		c.getter = &consumer{c: c, name: c.n.w.check.name(), last: map[stream]uint64{}}
 		c.getter.id = c.h.Getter(queuehost.ConsumerSpec{Tag: c.getter.name}, c.getter)
 	}
-	s := c.getter
+	s, asked := c.getter, c.n.w.clk.Mono()
 	c.h.Get(s.id, false, func(d queuehost.Delivery, _ uint64, ok bool, err error) {
 		switch {
 		case ok && err == nil:
+			c.q.used = max(c.q.used, asked)
+			s.since = asked
 			s.take(d)
 		case err != nil: // a message may have been on its way, and goes back
 			c.q.leaving++

@@ -12,6 +12,8 @@
 //   - catalog.go: a node's part in the catalog, and what must hold of it
 //   - queues.go: queues and their members, as people want them
 //   - grave.go: a node whose catalog is lost, and that comes back as another one
+//   - settings.go: what queues are asked for besides, by arguments and policies, and what must hold then
+//   - letters.go: dead letters, and what must hold of them
 //   - client.go: what clients do
 //   - check.go, complain.go: what must hold
 //   - end.go: all is healed, all that is left is taken out, and compared

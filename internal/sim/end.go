@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"slices"
 
 	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
@@ -28,6 +29,9 @@ func (w *World) finish() {
 	if w.err != nil {
 		return
 	}
+	if w.o.Settings {
+		w.punctual()
+	}
 	w.heldByNobody()
 	for _, n := range w.nodes {
 		for _, c := range append(append([]*client(nil), n.clients...), n.retired...) {
@@ -49,7 +53,9 @@ func (w *World) finish() {
 	}
 	w.rest(20)
 	w.drain()
+	w.plain = w.o.Settings
 	w.useAll()
+	w.lettersEnd()
 	w.changesEnd() // damage may have been found only now
 	w.compare()
 	w.orders.end()
@@ -141,7 +147,10 @@ func (w *World) rest(ticks int) {
 
 // heldByNobody compares how many messages are held as the queues count with what the clients have.
 func (w *World) heldByNobody() {
-	for _, q := range w.queues {
+	for _, q := range slices.Clone(w.queues) {
+		if q.expired {
+			continue
+		}
 		var has, most uint64
 		var h *queuehost.Handle
 		for _, n := range w.nodes {
@@ -164,7 +173,7 @@ func (w *World) heldByNobody() {
 		}
 		h.Explain(func(x queuehost.Explanation) { // Handle.Stats may be of before
 			if x.Unacked < has || x.Unacked > most {
-				w.failf("queue %d: %d messages are held, and its consumers have %d to %d", q.def.ID, x.Unacked, has, most)
+				w.failf("queue %d: %d messages are held, and its consumers have %d to %d: %v", q.def.ID, x.Unacked, has, most, x.Lines)
 			}
 		})
 		w.rest(20) // its own node may have to ask again
@@ -174,7 +183,10 @@ func (w *World) heldByNobody() {
 // drain consumes all that is left.
 func (w *World) drain() {
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
-	for _, q := range w.queues {
+	for _, q := range slices.Clone(w.queues) {
+		if q.expired {
+			continue
+		}
 		if w.err != nil {
 			return
 		}
@@ -183,7 +195,7 @@ func (w *World) drain() {
 			w.failf("node %d does not know queue %d at the end", n.id, q.def.ID)
 			return
 		}
-		s := &consumer{c: c, name: w.check.name(), last: map[*client]uint64{}}
+		s := &consumer{c: c, name: w.check.name(), last: map[stream]uint64{}, since: w.clk.Mono()}
 		s.id = c.h.Attach(queuehost.ConsumerSpec{Credit: queuehost.Unlimited, Prefetch: 50}, s, func(queue.ConsumerID, error) {})
 		for range 4000 {
 			if w.settle(); len(s.held) == 0 {
@@ -207,14 +219,14 @@ func (w *World) drain() {
 		answered := false
 		c.h.Count(func(ready, _ uint64, err error) {
 			answered = true
-			if err != nil || ready != 0 {
+			if !q.expired && (err != nil || ready != 0) {
 				w.failf("queue %d: %d messages are ready at the end (%v)", q.def.ID, ready, err)
 			}
 		})
 		if w.rest(5); !answered && w.o.Frail != 0 {
 			w.rest(120)
 		}
-		if !answered {
+		if !answered && !q.expired {
 			w.describe(q)
 			w.failf("queue %d does not answer at the end", q.def.ID)
 		}
@@ -229,7 +241,10 @@ func (w *World) drain() {
 
 // useAll publishes to every queue, which is empty, through every node, and gets that through another one.
 func (w *World) useAll() {
-	for _, q := range w.queues {
+	for _, q := range slices.Clone(w.queues) {
+		if q.expired {
+			continue
+		}
 		for i, n := range w.nodes {
 			from, to := w.newClientOf(n, q), w.newClientOf(w.nodes[(i+1)%len(w.nodes)], q)
 			if w.err != nil || from == nil || to == nil {
@@ -261,7 +276,7 @@ func (w *World) compare() {
 			w.check.stats.Accepted++
 			q := r.by.q
 			lost := !r.persistent && q.home != 0 && q.crashes > r.crashes // by rights
-			if !r.done && !q.deleted && !r.purgeable && !lost {
+			if !r.done && !q.deleted && !r.purgeable && !lost && !r.leftUntold() {
 				w.failf("message %d was accepted and is lost (delivered %d times)", r.id, r.delivered)
 				return
 			}
@@ -271,7 +286,10 @@ func (w *World) compare() {
 			w.check.stats.Unknown++
 		}
 	}
-	for _, q := range w.queues {
+	for _, q := range slices.Clone(w.queues) {
+		if q.expired {
+			continue
+		}
 		var index uint64
 		var state []byte
 		members := w.membersOf(q)
@@ -293,6 +311,9 @@ func (w *World) compare() {
 			if w.settle(); !answered {
 				w.failf("queue %d: there is no member on node %d", q.def.ID, n.id)
 			}
+		}
+		if len(members) > 0 {
+			w.settingsEnd(q, state)
 		}
 	}
 }

@@ -137,6 +137,9 @@ func (n *node) applied(id seglog.GroupID, index uint64, state func([]byte) []byt
 	switch {
 	case !known:
 		w.states[at{id, index}] = s
+		if w.o.Settings {
+			n.inspect(id, index, w.scratch)
+		}
 	case first != s:
 		w.failf("node %d, queue %d: at entry %d its state is another than the one seen first", n.id, id, index)
 	default:

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"holdfast/internal/broker"
 	"holdfast/internal/catalog"
@@ -25,6 +26,17 @@ type simQueue struct {
 	change  *change // under way
 	// Detaches that were begun, and that were answered: each may have given back a message that its consumer had not got yet.
 	leaving, left int
+
+	may       may
+	fresh     bool      // it was declared with what arguments and policies said then
+	active    *consumer // of a single active one: who got something last
+	deaths    map[uint64]*death
+	lastDeath uint64
+	unread    bool          // some of its letters could not be read where it was led: their order is not known
+	expires   time.Duration // after so long without use it goes; 0: it stays
+	expired   bool          // it was about to
+	used      int64         // clock.Mono: somebody has used it since
+	quiet     bool          // all its letters have arrived, and no others are to come
 }
 
 // purge is one that was asked for.
@@ -63,10 +75,18 @@ func (w *World) named(name string) *simQueue {
 }
 
 // met takes note of a queue that the first node has heard of.
-func (w *World) met(q *catalog.Queue) {
+func (w *World) met(q *catalog.Queue, v *catalog.View) {
 	s := &simQueue{def: broker.QueueDef(q)}
 	if q.Type != catalog.Quorum {
 		s.home = q.Home
+	}
+	if s.fresh = v.Level() >= catalog.PolicyLevel; s.fresh {
+		ttl, _ := q.Args.Get("x-message-ttl")
+		s.may.note(v.Effective(q), true)
+		s.may.ttlArgument, _ = ttl.Int()
+		expires, _ := q.Args.Get("x-expires")
+		ms, _ := expires.Int()
+		s.expires, s.used = time.Duration(ms)*time.Millisecond, w.clk.Mono()
 	}
 	if w.named(q.Name) != nil || !slices.ContainsFunc(w.orders.decls, func(x *decl) bool { return x.name == q.Name }) {
 		w.failf("queue %s comes to be, and nobody has declared it, or it was there", q.Name)

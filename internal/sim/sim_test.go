@@ -90,6 +90,9 @@ func (s *Stats) add(o Stats) {
 	s.Commands += o.Commands
 	s.Restored += o.Restored
 	s.Buried += o.Buried
+	s.Policies += o.Policies
+	s.Letters += o.Letters
+	s.Deaths += o.Deaths
 	s.compared += o.compared
 	s.counted += o.counted
 	if s.Faults == nil {

@@ -39,6 +39,8 @@ type Options struct {
 	Reshapes    bool                             // members change
 	Deletes     bool                             // queues are deleted, and others declared
 	Purges      bool                             // queues are purged
+	Settings    bool                             // arguments and policies ask for more than a plain queue
+	RaiseAt     int                              // with Settings: the step from which on the cluster may go to the latest level
 	Watch       uint64                           // a message whose life is told
 	Trace       func(format string, args ...any) // nil: nobody reads along
 }
@@ -64,31 +66,34 @@ type World struct {
 	calm       bool // no more faults
 	flies      int  // steps until much time passes
 	harmed     bool // members of the frail node are damaged, or may be
+	plain      bool // publishes ask for nothing and are small
 }
 
 // node is one node of the cluster; its id is its place, from 1 on, until it has to come back as another one.
 type node struct {
-	w       *World
-	id      uint64
-	starts  uint64
-	disk    *disk
-	clk     *skewed
-	rep     *replica.Node
-	reg     *queuehost.Registry
-	health  *cluster.Detector
-	reader  *queuehost.Reader
-	order   order
-	founder bool
-	grave   grave
-	watched []uint64 // other nodes of the catalog
-	clients []*client
-	retired []*client
-	room    []uint64  // nodes to which a lane has room again, not heard yet
-	small   int       // so many steps its disk has no room
-	copied  *vfs.Mem  // its disk as it was once
-	asking  []*change // that its members were asked for
-	up      bool
-	paused  int // steps it does nothing
+	w         *World
+	id        uint64
+	starts    uint64
+	disk      *disk
+	clk       *skewed
+	rep       *replica.Node
+	reg       *queuehost.Registry
+	health    *cluster.Detector
+	reader    *queuehost.Reader
+	order     order
+	founder   bool
+	grave     grave
+	watched   []uint64 // other nodes of the catalog
+	clients   []*client
+	retired   []*client
+	room      []uint64  // nodes to which a lane has room again, not heard yet
+	small     int       // so many steps its disk has no room
+	copied    *vfs.Mem  // its disk as it was once
+	asking    []*change // that its members were asked for
+	mail      []mail    // dead letters on their way
+	forgotten []mail    // those that were lost
+	up        bool
+	paused    int // steps it does nothing
 }
 
 // skewed is the clock of a node: its wall time jumps.
@@ -170,8 +175,10 @@ func (n *node) start(fs *vfs.Mem, before ledger) {
 		w.failf("node %d: %v", n.id, err)
 		return
 	}
-	n.asking, n.room, n.watched = nil, nil, nil
+	n.asking, n.room, n.watched, n.mail, n.forgotten = nil, nil, nil, nil, nil
+	n.order.machine.Policies = n.order.broker.PoliciesChanged // of what is in the log, queues learn when they begin
 	n.begin()
+	n.watched = n.known() // or nobody would hear that one of them leaves before this node is in
 	n.rep.Prepare()
 	n.disk.Log.Start()
 	n.disk.ask = n.rep.NeedSnapshots
@@ -236,6 +243,9 @@ func (n *node) restart() {
 		return
 	}
 	n.w.trace("node %d starts", n.id)
+	if n.w.o.Settings { // or what is kept for a time would be kept for another: a start is the one moment at which that clock counts
+		n.clk.by = 0
+	}
 	n.start(n.disk.fs, n.disk.ledger)
 }
 
@@ -319,6 +329,7 @@ func (w *World) tick() {
 			}
 		}
 		n.reg.Tick()
+		n.post(false)
 	}
 	w.check.look()
 }
@@ -378,6 +389,10 @@ func (w *World) found() {
 	for range 40 {
 		w.settle()
 		w.tick()
+	}
+	if w.o.Settings && w.o.RaiseAt == 0 {
+		w.introduceLetters()
+		w.rest(5)
 	}
 	for range w.o.Queues + w.o.Classic {
 		if n := w.anyNode(); n != nil {
@@ -464,6 +479,9 @@ func OptionsOf(seed uint64, steps int) Options {
 		o.Big = true
 	}
 	o.Rest = seed/1024%4 > 0
+	if o.Settings = seed/4096%2 == 1; o.Settings && seed/8192%2 == 1 {
+		o.RaiseAt = steps / 5
+	}
 	if o.Classic == 0 && seed/256%2 == 0 {
 		o.Frail = 1 + seed/512%3
 	}
