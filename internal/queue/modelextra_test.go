@@ -217,7 +217,7 @@ func (m *model) next() (t int64, ok bool) {
 // back returns a message that is held.
 func (m *model) back(x *modelMessage, blameless bool, why comeback) {
 	x.back(blameless)
-	if most, ok := m.set.DeliveryLimit.Get(); ok && uint64(x.count) > most {
+	if most, ok := m.set.DeliveryLimit.Get(); ok && uint64(x.count) > most && !(why == restarted && x.transient) {
 		m.die(x, Exhausted)
 		return
 	}

@@ -90,7 +90,7 @@ func (m *Machine) giveBack(con *consumer, first, last uint64, blameless bool, wh
 			m.putBack(r)
 			return
 		}
-		if m.extra.exhausted(r.attr) {
+		if m.extra.exhausted(r.attr) && (why != restarted || !r.attr.is(flagTransient)) { // that is about to be lost
 			m.end(r, Exhausted, fx)
 			return
 		}
