@@ -85,8 +85,9 @@ func (h *host) schedule(now int64) {
 	}
 	h.scheduleOverdue(now)
 	if period := h.expires(); period > 0 {
-		if h.m.Consumers() > 0 || h.used == 0 {
+		if there := h.m.Consumers() > 0; there || h.consumed || h.used == 0 { // until the last one has left
 			h.touch()
+			h.consumed = there
 		}
 		if h.m.Consumers() == 0 {
 			h.reg.dues.set(h, h.used+period)

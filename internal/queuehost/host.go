@@ -60,6 +60,7 @@ type host struct {
 	gone       bool
 	persistent bool // there is, or was in this incarnation, a persistent message
 	items      bool // something of the queue's may be in the log: releases have to be told
+	consumed   bool // consumers were there, as of the last entry, if the queue expires
 	deferred   bool // the op at nextOp has to see the machine as the last entry left it
 	holding    bool // effects are held back until entry holdUntil is on disk
 	handedOut  bool // the entry that handed out first is on disk

@@ -226,6 +226,7 @@ func TestUnusedQueueExpires(t *testing.T) {
 	id := h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
 	r.settle()
 	pass(10 * time.Minute)
+	pass(10 * time.Minute) // nothing wakes it any more
 	want(t, "unused with a consumer", len(o.idle), 0)
 	h.Detach(id, nil)
 	r.settle()
