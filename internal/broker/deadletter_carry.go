@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"slices"
 	"sync"
 
@@ -10,8 +11,8 @@ import (
 	"holdfast/internal/message"
 	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
+	"holdfast/internal/routing"
 	"holdfast/internal/seglog"
-	"holdfast/internal/wire"
 )
 
 // strategy is how much is done for a dead letter to arrive.
@@ -69,20 +70,11 @@ type carrier struct {
 	properties []byte
 	keys       [][]byte
 	found      []catalog.QueueID
-	headers    func() wire.Table
-	looked     bool   // headers was called
-	key        string // found is for this key, and looked is false
+	key        string // found is for this key, with known
 	known      bool   // it is
 }
 
-var carriers = sync.Pool{New: func() any {
-	c := new(carrier)
-	c.headers = func() wire.Table {
-		c.looked = true
-		return wire.Properties(c.properties).Headers()
-	}
-	return c
-}}
+var carriers = sync.Pool{New: func() any { return new(carrier) }}
 
 // rest puts the carrier aside. What it read last goes, and the block of messages that it was about to fill.
 func (c *carrier) rest() {
@@ -270,18 +262,28 @@ func (c *carrier) route() {
 		} else if c.known && c.key == key {
 			return
 		}
-		c.looked = false
-		c.found = c.view.Route(c.exchange, key, c.headers, c.found[:0])
-		slices.Sort(c.found)
-		c.key, c.known = key, !c.looked
+		single := c.look(key, nil)
+		c.key, c.known = key, !single
 		return
 	}
-	c.known, c.found = false, c.found[:0]
-	for _, key := range c.keys {
-		c.found = c.view.Route(c.exchange, string(key), c.headers, c.found)
+	further := make([]string, 0, len(c.keys)-1)
+	for _, key := range c.keys[1:] {
+		further = append(further, string(key))
 	}
+	c.look(string(c.keys[0]), further)
+	c.known = false
+}
+
+// look has the exchange choose. It reports whether another letter with the same keys may go elsewhere.
+func (c *carrier) look(key string, further []string) (single bool) {
+	b := c.s.l.b
+	about := routing.Message{
+		Key: key, Further: further, Properties: c.properties, Draw: rand.Uint64,
+		Here: func(t routing.Target) bool { return b.takes(c.view, catalog.QueueID(t.ID())) },
+	}
+	c.found = c.view.Route(c.exchange, &about, c.found[:0])
 	slices.Sort(c.found)
-	c.found = slices.Compact(c.found)
+	return about.Single
 }
 
 // uncycled returns the targets that the letter may go to, and how many others there are. A history that is not whole is one of
