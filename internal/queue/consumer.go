@@ -187,12 +187,8 @@ func (m *Machine) timeOut(c *Command, fx *Effects) {
 	e := fx.add(TimedOut)
 	e.Consumer, e.Count = con.id, n
 	m.giveBack(con, 0, id, c.Blameless, left, fx)
-	if con.getter {
-		m.serve(fx)
-		return
-	}
 	gone := m.retire(con)
-	con.cancelled = true
+	con.cancelled = con.cancelled || !con.getter
 	m.arrange(con)
 	m.forgetEnded(con)
 	if gone {
