@@ -13,7 +13,8 @@ import (
 
 // What a queue does that is not told of anything special is what it has done since before it could be: a log replays as it
 // ran, its commands and snapshots have the same bytes. The sum is over a thousand entries, their effects and the snapshots
-// after them. Whoever changes what the generator makes has to compute it with a machine that was right before.
+// after them. Whoever changes what the generator makes has to compute it with a machine that was right before: none
+// of level 1 put messages into lanes from LowLane on.
 func TestOrdinaryStays(t *testing.T) {
 	sum := sha256.New()
 	for seed := range uint64(20) {
@@ -28,7 +29,7 @@ func TestOrdinaryStays(t *testing.T) {
 			sum.Write(m.AppendSnapshot(nil))
 		}
 	}
-	if got := fmt.Sprintf("%x", sum.Sum(nil)[:16]); got != "4e5080d1eba6a13e007bdf981c4ed565" {
+	if got := fmt.Sprintf("%x", sum.Sum(nil)[:16]); got != "1458ece3bc3117b1b61e425ad6d472e0" {
 		t.Errorf("sum %s", got)
 	}
 }

@@ -63,7 +63,10 @@ func (g *generator) lane() uint8 {
 	if g.IntN(3) > 0 {
 		return 0
 	}
-	return []uint8{0, 1, 5, MaxLane}[g.IntN(4)]
+	if g.rich {
+		return []uint8{0, 1, 5, LowLane - 1, LowLane, MaxLane}[g.IntN(6)]
+	}
+	return []uint8{0, 1, 5, LowLane - 1}[g.IntN(4)]
 }
 
 func (g *generator) flip() bool { return g.IntN(2) == 0 }

@@ -496,7 +496,7 @@ func (m *model) ready() []*modelMessage {
 func (m *model) first() *modelMessage {
 	var first *modelMessage
 	for _, x := range m.messages {
-		if x.isReady() && (first == nil || x.number.Lane() > first.number.Lane() || x.number.Lane() == first.number.Lane() && x.number < first.number) {
+		if x.isReady() && (first == nil || rank(x.number) > rank(first.number) || rank(x.number) == rank(first.number) && x.number < first.number) {
 			first = x
 		}
 	}
