@@ -464,6 +464,7 @@ func (q *entry) takeAsk(o *op, now int64) {
 			return
 		}
 		c.leaving = c.leaving || o.kind == opDetach
+		c.quits = c.quits || o.kind == opCancel
 	case opCredit:
 		if c != nil {
 			q.grant(c, o)

@@ -298,6 +298,46 @@ func TestACancelledConsumerIsNotAttachedAgain(t *testing.T) {
 	}
 }
 
+// A new leader cannot tell whether a consumer that was ended before it led has held something for too long, or was cancelled by its client: the
+// answer may be lost. Who has asked for that is not told of a timeout.
+func TestCancelledAndTakenForTooSlow(t *testing.T) {
+	for _, asks := range []bool{true, false} {
+		x := newLoneEntry(t)
+		c := &sink{}
+		var id queue.ConsumerID
+		id = x.h.Attach(unlimited(1), c, func(queue.ConsumerID, error) {})
+		x.step()
+		m := x.asked()
+		x.answer(m, farResumed, 1, 0)
+		tell := func(e event) {
+			head := m.head
+			head.kind = farEvent
+			x.reg.Receive(m.node, e.append(head.append(nil), nil, 0))
+			x.step()
+		}
+		tell(event{kind: eventAttached, consumer: id, req: 1})
+		left := 0
+		if asks {
+			x.h.Cancel(id, func() { left++ })
+			x.step()
+		}
+		x.reg.LinkDown(m.node, io.EOF)
+		x.step()
+		x.reg.LinkUp(m.node, 1)
+		x.step()
+		m = x.asked()
+		x.answer(m, farResumed, 1, 0)
+		tell(event{kind: eventCancelled, consumer: id, err: amqperr.DeliveryTimeout(1, 0)})
+		if asks {
+			want(t, "cancelled", c.cancelled, nil)
+			tell(event{kind: eventCancel, consumer: id, req: 2})
+			want(t, "answers to the cancellation", left, 1)
+		} else if !IsDeliveryTimeout(c.cancelled) {
+			t.Errorf("cancelled: %v", c.cancelled)
+		}
+	}
+}
+
 // Credit that waits for room behind an attach of again is sent however long that takes.
 func TestCreditWaitsForRoom(t *testing.T) {
 	x := newLoneEntry(t)

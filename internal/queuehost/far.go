@@ -84,6 +84,7 @@ type farConsumer struct {
 	spec       ConsumerSpec
 	cancels    bool // it asked for a cancellation when there is no leader
 	leaving    bool // it is being detached
+	quits      bool // its client has asked for its cancellation
 	used       bool // its attach was sent in some try
 	sent, live bool // its attach was sent, was answered, in this try
 	unlimited  bool

@@ -239,7 +239,9 @@ func (f *far) happened(c *cut) bool {
 				if !to.getter {
 					to.silence() // it goes on to hold what it has
 				}
-				sink.Cancelled(e.err)
+				if !to.quits { // else it may be its own cancellation that the leader has found, not knowing why: that has an answer
+					sink.Cancelled(e.err)
+				}
 			}
 			break
 		}
