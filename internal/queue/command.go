@@ -13,7 +13,7 @@ const (
 	// accepted of that session. With TTL they expire after so many milliseconds, or when
 	// the settings say, whichever is earlier: when they are at the front of their lane. A TTL
 	// of nothing is for what is to be delivered by this command or never. With Delay they wait
-	// so many nanoseconds before they are ready.
+	// so many nanoseconds before they are ready; the TTL counts from then on.
 	//
 	// Where the settings refuse publishes at a limit, what does not fit of the block is
 	// refused (Overflowed): the last ones of it. The session remembers which they were

@@ -88,10 +88,17 @@ func (m *Machine) deadline(c *Command) (int64, bool) {
 		ttl = m.extra.set.TTL
 	}
 	ms, ok := ttl.Get()
-	if ms == 0 || !ok {
+	wait := c.delay() // it expires so long after it was ready
+	if ms+wait == 0 || !ok {
 		return m.now, ok
 	}
-	return m.in(ms), true
+	return m.in(ms + min(wait, ^uint64(0)-ms)), true
+}
+
+// delay returns how many milliseconds the messages of an Enqueue wait before they are ready.
+func (c *Command) delay() uint64 {
+	d := c.terms().Delay
+	return d/millisecond + min(d%millisecond, 1)
 }
 
 // in returns the time that is so many milliseconds from now, in whole milliseconds: neighbours are told by one number.

@@ -6,8 +6,7 @@ import "holdfast/internal/planted"
 // in, and refuses the others. It is the same as if they came one by one.
 func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Effects) {
 	deadline, mortal := m.deadline(c)
-	size, delay := c.Bytes/uint64(c.Count), c.terms().Delay
-	delay = delay/millisecond + min(delay%millisecond, 1)
+	size, delay := c.Bytes/uint64(c.Count), c.delay()
 	reason := NoRoom
 	if m.extra.deadFull() {
 		reason = DeadFull

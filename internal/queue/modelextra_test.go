@@ -101,8 +101,8 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 		}
 		if ms, ok := ttl.Get(); ok {
 			x.mortal, x.fresh, x.deadline = true, true, m.now
-			if ms > 0 {
-				x.deadline = m.in(ms * 1e6)
+			if wait := (c.terms().Delay + 1e6 - 1) / 1e6; ms+wait > 0 {
+				x.deadline = m.in((ms + wait) * 1e6)
 			}
 		}
 		x.until = m.in(c.terms().Delay)
