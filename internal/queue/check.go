@@ -190,6 +190,6 @@ func (w *checker) line() {
 		}
 	}
 	w.that(n == 0, "consumers in line that are not there")
-	paused := m.extra != nil && m.extra.set.Paused
+	paused := m.extra != nil && !m.extra.set.gives()
 	w.that(paused || m.ready == 0 || m.turns.head == nil, "%d messages ready and consumer %v waits", m.ready, m.turns.head)
 }

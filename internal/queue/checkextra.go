@@ -7,6 +7,7 @@ func (w *checker) extra(x *extra) {
 	if most, ok := x.set.MaxLength.Get(); ok && x.set.Overflow == OverflowDropHead {
 		w.that(m.ready+m.Delayed() <= most || m.ready == 0, "%d messages ready, at most %d wanted", m.ready, most)
 	}
+	w.that(m.ready == 0 || !x.set.Forward, "%d messages are ready and go nowhere", m.ready)
 	w.dead(&x.dead)
 	w.later(&x.waiting)
 	w.that(x.fresh == Numbers{}, "messages %v are still fresh", x.fresh)
@@ -112,5 +113,5 @@ func (w *checker) dead(g *graves) {
 
 // letters reports whether messages die of a reason.
 func letters(r Reason) bool {
-	return r == Discarded || r == Expired || r == Dropped || r == Exhausted
+	return r == Discarded || r == Expired || r == Dropped || r == Exhausted || r == Ripe
 }

@@ -63,7 +63,7 @@ func allSettings() *Settings {
 	return &Settings{
 		AutoDelete: true, MaxLength: Most(^uint64(0)), MaxBytes: Most(0), Overflow: OverflowRejectDLX, DeliveryLimit: 300,
 		TTL: Most(1 << 40), SingleActive: true, TopPriority: MaxLane, DeadLetter: DeadLetterHeld, HeldMost: 5, HeldMostBytes: 1 << 50,
-		Retry: RetryAll, RetryMin: 10, RetryMax: 1 << 63, Backoff: true, Paused: true,
+		Retry: RetryAll, RetryMin: 10, RetryMax: 1 << 63, Backoff: true, Paused: true, Forward: true,
 	}
 }
 

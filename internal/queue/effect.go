@@ -105,6 +105,10 @@ const (
 	Exhausted
 	// DeadDropped: they were dead, the oldest of too many.
 	DeadDropped
+	// Ripe: they were ready in a queue that forwards what is.
+	Ripe
+
+	lastReason = Ripe
 )
 
 var reasonNames = [...]string{
@@ -112,11 +116,12 @@ var reasonNames = [...]string{
 	Expired: "expired", Lost: "lost", Aborted: "aborted",
 	NoSession: "no-session", InUse: "in-use", NotAlone: "not-alone", ExclusiveUse: "exclusive-use",
 	NoRoom: "no-room", DeadFull: "dead-full", Exhausted: "exhausted", DeadDropped: "dead-dropped",
+	Ripe: "ripe",
 }
 
 // String returns the reason's name.
 func (r Reason) String() string {
-	if r >= Acked && r <= DeadDropped {
+	if r >= Acked && r <= lastReason {
 		return reasonNames[r]
 	}
 	return "reason?"

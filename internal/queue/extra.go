@@ -58,7 +58,7 @@ func (m *Machine) set(c *Command, fx *Effects) {
 
 // passTime does before the commands of an entry what its time has brought about.
 func (m *Machine) passTime(fx *Effects) {
-	if m.ripen() {
+	if m.ripen(fx) {
 		m.serve(fx)
 	}
 	m.expire(fx)
@@ -67,6 +67,7 @@ func (m *Machine) passTime(fx *Effects) {
 // afterwards does after each command what settings ask for.
 func (m *Machine) afterwards(fx *Effects) {
 	m.choose(fx)
+	m.forward(fx)
 	m.expire(fx)
 	m.keepLimit(fx)
 	m.expire(fx) // those that are in front now

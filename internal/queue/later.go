@@ -277,17 +277,33 @@ const (
 	backoffMax   = 1000
 )
 
-// ripen makes the messages ready whose time has come, each in its old place. It reports whether there were any.
-func (m *Machine) ripen() (some bool) {
+// ripen makes the messages ready whose time has come, each in its old place, or forwards them in the order of their times. It
+// reports whether any are ready.
+func (m *Machine) ripen(fx *Effects) (some bool) {
 	x := m.extra
 	if x.waiting.count == 0 {
 		return false
 	}
 	x.waiting.due(m.now/millisecond, func(r run) {
+		if x.set.Forward {
+			m.goOut(r.first, r.last)
+			m.end(r, Ripe, fx)
+			return
+		}
 		m.insert(r)
 		some = true
 	})
 	return some
+}
+
+// forward lets die what is ready, if that is what the queue is for.
+func (m *Machine) forward(fx *Effects) {
+	if !m.extra.set.Forward {
+		return
+	}
+	for m.ready > 0 {
+		m.dropFront(m.ready, Ripe, fx)
+	}
 }
 
 // Delayed returns how many messages wait for a time.

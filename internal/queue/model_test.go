@@ -129,7 +129,7 @@ func (m *model) command(c *Command) {
 	case Credit, CreditTo:
 		m.credit(c, con)
 	case Get:
-		if con == nil || !con.getter || con.cancelled || m.first() == nil || m.set.Paused {
+		if con == nil || !con.getter || con.cancelled || m.first() == nil || m.set.Paused || m.set.Forward {
 			m.event("empty %d", c.Consumer)
 			break
 		}
@@ -217,6 +217,7 @@ func (m *model) command(c *Command) {
 	m.serve()
 	m.choose()
 	m.serve()
+	m.forward()
 	m.expire()
 	m.keepLimit()
 	m.expire()
@@ -362,7 +363,7 @@ func (m *model) recover(c *Command) {
 // serve gives messages out until there are none or nobody can take one.
 func (m *model) serve() {
 	m.tidy()
-	for m.first() != nil && len(m.line) > 0 && !m.set.Paused {
+	for m.first() != nil && len(m.line) > 0 && !m.set.Paused && !m.set.Forward {
 		if x := m.first(); m.due(x) && !x.fresh {
 			m.die(x, Expired)
 			continue

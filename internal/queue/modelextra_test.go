@@ -265,10 +265,23 @@ func (m *model) waiting() []*modelMessage {
 func (m *model) counted() []*modelMessage { return append(m.ready(), m.waiting()...) }
 
 func (m *model) ripen() {
-	for _, x := range m.waiting() {
+	xs := m.waiting()
+	slices.SortFunc(xs, func(a, b *modelMessage) int {
+		return cmp.Or(cmp.Compare(a.number.Lane(), b.number.Lane()), cmp.Compare(a.until, b.until), cmp.Compare(a.number, b.number))
+	})
+	for _, x := range xs {
 		if x.until <= m.now {
-			x.until = 0
+			if x.until = 0; m.set.Forward {
+				m.die(x, Ripe)
+			}
 		}
+	}
+}
+
+// forward lets die what is ready, where nothing is to stay so.
+func (m *model) forward() {
+	for m.set.Forward && m.first() != nil {
+		m.die(m.first(), Ripe)
 	}
 }
 
@@ -379,6 +392,7 @@ func (g *generator) rareCommand() Command {
 	}
 	set.Backoff = g.flip()
 	set.Paused = g.rare()
+	set.Forward = g.rare()
 	if g.rare() {
 		set.HeldMost = Most(g.Uint64N(300))
 	}

@@ -33,6 +33,7 @@ func parseRare(c *Command, w string) bool {
 
 func parseSetting(s *Settings, name, value string) bool {
 	words := map[string]func(){
+		"forward=":            func() { s.Forward = true },
 		"paused=":             func() { s.Paused = true },
 		"backoff=":            func() { s.Backoff = true },
 		"retry=failed":        func() { s.Retry = RetryFailed },

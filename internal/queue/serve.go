@@ -148,7 +148,7 @@ func (m *Machine) serve(fx *Effects) {
 			return
 		}
 		if m.extra != nil {
-			if m.extra.set.Paused {
+			if !m.extra.set.gives() {
 				return
 			}
 			if m.expireFront(m.top(), fx) {
@@ -230,7 +230,7 @@ func (m *Machine) assign(c *consumer, n uint64, fx *Effects) uint64 {
 
 func (m *Machine) get(c *Command, fx *Effects) {
 	con := m.consumer(c.Consumer)
-	if con == nil || !con.getter || con.cancelled || m.ready == 0 || m.extra != nil && m.extra.set.Paused {
+	if con == nil || !con.getter || con.cancelled || m.ready == 0 || m.extra != nil && !m.extra.set.gives() {
 		fx.about(Empty, c.Consumer)
 		return
 	}

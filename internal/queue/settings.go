@@ -87,7 +87,13 @@ type Settings struct {
 
 	// Paused: nothing is delivered.
 	Paused bool
+	// Forward: what is ready dies at once, of the reason Ripe, in the order in which it became ready. Together with
+	// DeadLetter the queue keeps messages for a time, until letters carry them on.
+	Forward bool
 }
+
+// gives reports whether messages are delivered.
+func (s *Settings) gives() bool { return !s.Paused && !s.Forward }
 
 // The settings in their log form are a tag and a value for each that is not zero, in order of
 // their tags, all uvarints.
@@ -108,8 +114,9 @@ const (
 	tagRetryMax
 	tagBackoff
 	tagPaused
+	tagForward
 
-	lastTag = tagPaused
+	lastTag = tagForward
 )
 
 func (s *Settings) values() [lastTag]uint64 {
@@ -117,6 +124,7 @@ func (s *Settings) values() [lastTag]uint64 {
 		bit(s.AutoDelete, 1), uint64(s.MaxLength), uint64(s.MaxBytes), uint64(s.Overflow), uint64(s.DeliveryLimit),
 		uint64(s.TTL), bit(s.SingleActive, 1), uint64(s.TopPriority), uint64(s.DeadLetter), uint64(s.HeldMost),
 		uint64(s.HeldMostBytes), uint64(s.Retry), s.RetryMin, s.RetryMax, bit(s.Backoff, 1), bit(s.Paused, 1),
+		bit(s.Forward, 1),
 	}
 }
 
@@ -183,6 +191,8 @@ func (d *decoder) setting(s *Settings, tag uint64) {
 		s.Backoff = d.UpTo(1) != 0
 	case tagPaused:
 		s.Paused = d.UpTo(1) != 0
+	case tagForward:
+		s.Forward = d.UpTo(1) != 0
 	default:
 		d.Fail()
 	}

@@ -139,7 +139,7 @@ func (m *Machine) restoreDead(d *decoder) {
 		r.last = r.first + Number(n) - 1
 		time := int64(before.time) + unzigzag64(d.Uint())
 		r.time = uint32(time)
-		r.reason = Reason(d.UpTo(uint64(DeadDropped)))
+		r.reason = Reason(d.UpTo(uint64(lastReason)))
 		r.attr = d.attr()
 		if d.Bad() || n == 0 || r.id <= lastID || !m.gaveOut(r.run) || r.lastID() > g.given || int64(r.time) != time {
 			d.Fail()
