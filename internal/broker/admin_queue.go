@@ -91,6 +91,31 @@ func (b *Broker) AdminPurgeQueue(vhost, name string) (uint64, error) {
 	return n, nil
 }
 
+// AdminPauseQueue has nothing of a queue delivered any more, or has it go on. Consumers stay. A queue that another node serves hears of it a
+// moment later.
+func (b *Broker) AdminPauseQueue(vhost, name string, on bool) error {
+	v := b.view()
+	switch {
+	case v.VHost(vhost) == nil:
+		return noVHost(vhost)
+	case v.Level() < catalog.PolicyLevel:
+		return &AdminError{Unavailable, catalog.NoPauses}
+	}
+	q := v.Queue(vhost, name)
+	if q != nil && q.Paused == on && b.settled() {
+		return nil
+	}
+	r, err := b.command(catalog.PauseQueue(vhost, name, on))
+	if err != nil {
+		return err
+	}
+	b.log.Info("queue paused or resumed", "queue", r.Queue.Name, "vhost", vhost, "paused", on)
+	if b.isHere(r.Queue) {
+		b.settingsChanged(r.Queue)
+	}
+	return nil
+}
+
 // AdminPublish publishes a message and waits until it is as safe as its route
 // makes it. It says into how many queues it went; 0: unroutable.
 func (b *Broker) AdminPublish(p AdminPublish) (queues int, err error) {

@@ -108,6 +108,9 @@ type Broker struct {
 	// catalog's view: under it, a queue that the view has lost is not made.
 	queueMu sync.Mutex
 
+	// settingsMu has queues hear of their settings in the order in which views come.
+	settingsMu sync.Mutex
+
 	// going are the queues that are sealed and about to be deleted, each with
 	// what is closed when that has been decided.
 	goingMu sync.Mutex

@@ -218,7 +218,7 @@ func (b *Broker) queueInfo(v *catalog.View, q *catalog.Queue, h *queuehost.Handl
 	info := QueueInfo{
 		Name: q.Name, VHost: q.VHost, Type: string(q.Type), ID: uint64(q.ID),
 		Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
-		Arguments: table(q.Args), State: "running",
+		Arguments: table(q.Args), State: "running", Paused: q.Paused,
 	}
 	e := v.Effective(q)
 	info.Policy, info.OperatorPolicy, info.EffectiveDefinition = policyName(e.Policy), policyName(e.Operator), e.Definition()

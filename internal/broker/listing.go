@@ -30,6 +30,7 @@ type QueueInfo struct {
 	Online                 []string       `json:"online"` // members on nodes that are up
 	State                  string         `json:"state"`  // running, quarantined, minority (too few members are online), down (its node is, or nobody leads it)
 	Reason                 string         `json:"reason,omitempty"`
+	Paused                 bool           `json:"paused"` // nothing of it is delivered, until an operator has it go on
 	Owner                  string         `json:"owner_connection,omitempty"`
 	MessagesReady          uint64         `json:"messages_ready"`
 	MessagesUnacknowledged uint64         `json:"messages_unacknowledged"`

@@ -115,7 +115,7 @@ func (b *Broker) follow(id catalog.QueueID) {
 	defer b.queueMu.Unlock()
 	if q := b.view().QueueByID(id); q != nil {
 		if b.isHere(q) { // a member that comes now begins with what holds now
-			b.queues.SetSettings(seglog.GroupID(id), b.hostSettings(q))
+			b.settingsChanged(q)
 		}
 		b.queues.SetMembers(seglog.GroupID(id), membersOf(q))
 	}

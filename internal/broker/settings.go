@@ -47,6 +47,7 @@ func (b *Broker) hostSettings(q *catalog.Queue) (s queuehost.Settings) {
 	if ms, is := e.Expires.Value(); is {
 		s.Expires = time.Duration(ms) * time.Millisecond
 	}
+	s.Paused = q.Paused
 	switch ms, is := e.ConsumerTimeout.Value(); {
 	case is:
 		s.ConsumerTimeout = max(time.Duration(ms)*time.Millisecond, time.Millisecond)
@@ -58,8 +59,14 @@ func (b *Broker) hostSettings(q *catalog.Queue) (s queuehost.Settings) {
 
 var retryTypes = map[string]queue.RetryType{"all": queue.RetryAll, "failed": queue.RetryFailed, "returned": queue.RetryReturned}
 
-// settingsChanged has a queue that lives here go by what holds for it now.
+// settingsChanged has a queue that lives here go by what holds for it now. Of two that say so at once the later one knows what the earlier
+// one does, and more.
 func (b *Broker) settingsChanged(q *catalog.Queue) {
+	b.settingsMu.Lock()
+	defer b.settingsMu.Unlock()
+	if q = b.view().QueueByID(q.ID); q == nil {
+		return
+	}
 	e := b.view().Effective(q)
 	b.log.Debug("settings of a queue", "queue", q.Name, "vhost", q.VHost, "policy", policyName(e.Policy), "operator_policy", policyName(e.Operator))
 	b.queues.SetSettings(seglog.GroupID(q.ID), b.hostSettings(q))

@@ -301,7 +301,7 @@ func (t *txn) withMembers(q *Queue, members []Member) *Queue {
 	return &changed
 }
 
-// replaceQueue changes a queue's definition: where it lives, nothing else.
+// replaceQueue changes a queue's definition: where it lives, or whether it is paused, nothing else.
 func (t *txn) replaceQueue(old, q *Queue) {
 	vh := t.ownVHost(t.VHost(q.VHost))
 	t.strike(old)

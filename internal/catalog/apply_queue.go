@@ -114,6 +114,24 @@ func (t *txn) deleteQueue(vhost, name string, id QueueID, conn ConnID) *amqperr.
 	return nil
 }
 
+func (t *txn) pauseQueue(vhost, name string, on bool) *amqperr.Error {
+	if t.Level() < PolicyLevel {
+		return adminError(amqperr.PreconditionFailed, "%s", NoPauses)
+	}
+	q := t.Queue(vhost, name)
+	if q == nil {
+		return amqperr.NoQueue(vhost, name)
+	}
+	if q.Paused != on {
+		changed := *q
+		changed.Paused = on
+		t.replaceQueue(q, &changed)
+		q, t.changed = &changed, &PolicyChange{VHost: vhost, queue: q.ID}
+	}
+	t.res.Queue = q
+	return nil
+}
+
 func (t *txn) deleteQueues(ids []QueueID) *amqperr.Error {
 	for _, id := range ids {
 		if q := t.QueueByID(id); q != nil {

@@ -83,6 +83,7 @@ const (
 	cmdRaiseLevel
 	cmdSetPolicy
 	cmdClearPolicy
+	cmdPauseQueue
 )
 
 // Two kinds are read and no longer written: cmdNewIncarnation, which knows a node by a string (see [NodeIDOf]), and
@@ -222,6 +223,16 @@ func DeleteQueue(vhost, name string, id QueueID, conn ConnID) []byte {
 	e.string(CleanName(name))
 	e.uint(uint64(id))
 	e.uint(uint64(conn))
+	return e.b
+}
+
+// PauseQueue returns the command by which nothing of a queue is delivered any more, or by which it goes on; Result.Queue. 404 if there is
+// none of that name. It belongs to level 2.
+func PauseQueue(vhost, name string, on bool) []byte {
+	e := begin(cmdPauseQueue, len(vhost)+len(name))
+	e.string(vhost)
+	e.string(CleanName(name))
+	e.flags(on)
 	return e.b
 }
 

@@ -99,11 +99,13 @@ func policyCommands() [][]byte {
 		policy(Policy{VHost: "v", Name: "limits", Pattern: "a|b", ApplyTo: "quorum_queues", Priority: 1<<63 - 1}, map[string]any{"delivery-limit": int64(-1)}),
 		DeclareQueue(QueueDecl{VHost: "/", Name: "q", Durable: true, Level: 2, Members: []Member{{1, 1}},
 			Args: wire.NewTable(map[string]any{"x-max-in-memory-length": 7, "x-queue-type": "quorum"})}),
+		PauseQueue("/", "q", true),
 		policy(Policy{VHost: "/", Name: "limits", Pattern: "^q", ApplyTo: "queues", Priority: 6}, map[string]any{"max-length": int64(11)}),
 		ClearPolicy("/", "limits", true),
 		DeleteVHost("v"),
 		ClearPolicy("/", "rest", false),
 		ClearPolicy("/", "limits", false),
+		PauseQueue("/", "q", false),
 	}
 }
 

@@ -217,6 +217,9 @@ func TestPolicyChangesSayWhichQueues(t *testing.T) {
 		{ClearPolicy("/", "p", false), nil}, // the operator's bounds alone
 		{ClearPolicy("/", "p2", false), nil},
 		{ClearPolicy("/", "o", true), []string{"a", "b"}},
+		{PauseQueue("/", "b", true), []string{"b"}},
+		{PauseQueue("/", "b", true), nil}, // as it was
+		{PauseQueue("/", "b", false), []string{"b"}},
 		{set("x", ".", 0, false, d{"alternate-exchange": "amq.fanout"}), nil},
 	} {
 		told = nil

@@ -19,6 +19,9 @@ const PolicyLevel = 2
 // NoPolicies says why there are no policies below their level.
 const NoPolicies = "policies belong to level 2 of the formats: every node of the cluster has to run a version that knows it first"
 
+// NoPauses says why no queue can be paused below it.
+const NoPauses = "pausing a queue belongs to level 2 of the formats: every node of the cluster has to run a version that knows it first"
+
 // Levels is what a build knows: the formats of every level from Least to Most.
 type Levels struct{ Least, Most uint16 }
 

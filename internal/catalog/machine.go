@@ -24,7 +24,8 @@ type Machine struct {
 	// Raising, if not nil, is told before the level goes up, or a snapshot is taken over with a higher one: nobody sees it yet.
 	// It runs within Apply and Restore.
 	Raising func(level uint16)
-	// Policies, if not nil, is told when a view was published in which other policies hold than before. A snapshot that is taken
+	// Policies, if not nil, is told when a view was published in which other policies hold than before, or a queue is paused that was not, or
+	// the other way round. A snapshot that is taken
 	// over says nothing of it. It runs within Apply.
 	Policies func(*PolicyChange)
 }
@@ -116,6 +117,11 @@ func (t *txn) decode(k commandKind, d *decoder) func() *amqperr.Error {
 			ids[i] = QueueID(d.Uint())
 		}
 		return func() *amqperr.Error { return t.deleteQueues(ids) }
+	case cmdPauseQueue:
+		var on bool
+		vhost, name := d.Text(), d.Text()
+		d.Flags(&on)
+		return func() *amqperr.Error { return t.pauseQueue(vhost, name, on) }
 	case cmdDeleteConnectionQueues:
 		conn := ConnID(d.Uint())
 		return func() *amqperr.Error { return t.deleteConnectionQueues(conn) }

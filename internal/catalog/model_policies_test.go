@@ -66,6 +66,20 @@ func (m *model) drawPolicy(t *rapid.T, vhost string) (cmd []byte, code uint16) {
 	return cmd, refused
 }
 
+// pause pauses a queue, or has it go on.
+func (m *model) pause(vhost, name string, on bool) (cmd []byte, code uint16) {
+	cmd = PauseQueue(vhost, name, on)
+	if m.level < 2 {
+		return cmd, 406
+	}
+	q := m.queue(vhost, name)
+	if q == nil {
+		return cmd, 404
+	}
+	q.Paused = on
+	return cmd, 0
+}
+
 // holding returns the policy that holds, nil for none: of those that may hold, the one that no other comes before.
 func (m *model) holding(vhost, name string, operator bool, may func(*Policy) bool) (best *Policy) {
 	for _, p := range m.policies {

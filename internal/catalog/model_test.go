@@ -310,7 +310,7 @@ func summarizeExchange(x *Exchange) string {
 }
 
 func summarizeQueue(q *Queue) string {
-	return fmt.Sprintf("queue %s %q %v %v %v owner %d incarnation %d home %d members %v", q.VHost, q.Name, q.Durable, q.AutoDelete, q.Exclusive, q.Owner, q.Incarnation, q.Home, q.Members)
+	return fmt.Sprintf("queue %s %q %v %v %v owner %d incarnation %d home %d members %v paused %v", q.VHost, q.Name, q.Durable, q.AutoDelete, q.Exclusive, q.Owner, q.Incarnation, q.Home, q.Members, q.Paused)
 }
 
 // TestModel applies random commands to the machine and to the model and compares results, listings and routing; the
@@ -340,7 +340,7 @@ func TestModel(t *testing.T) {
 		for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
 			var cmd []byte
 			var want uint16
-			switch op := pick("op", "queue", "queue", "exchange", "exchange", "bind", "bind", "bind", "bind", "unbind", "delete queue", "delete exchange", "close", "incarnation", "add vhost", "delete vhost", "delete queues", "node", "members", "members", "policy", "policy"); op {
+			switch op := pick("op", "queue", "queue", "exchange", "exchange", "bind", "bind", "bind", "bind", "unbind", "delete queue", "delete exchange", "close", "incarnation", "add vhost", "delete vhost", "delete queues", "node", "members", "members", "policy", "policy", "pause"); op {
 			case "queue":
 				d := QueueDecl{VHost: vhost(), Name: pick("name", queueNames...), Durable: flag("durable"), AutoDelete: flag("auto-delete"), Exclusive: flag("exclusive"), Conn: conn()}
 				drawPlace(t, &d)
@@ -397,6 +397,8 @@ func TestModel(t *testing.T) {
 				cmd, want = naive.drawNodes(t)
 			case "members":
 				cmd, want = naive.drawMembers(t, m.View())
+			case "pause":
+				cmd, want = naive.pause(vhost(), pick("name", queueNames...), flag("on"))
 			case "policy":
 				cmd, want = naive.drawPolicy(t, vhost())
 			case "add vhost":

@@ -241,15 +241,22 @@ func (v *View) alternate(x *Exchange) string {
 	return ""
 }
 
-// PolicyChange says that other policies hold in a vhost than before.
+// PolicyChange says that other policies hold in a vhost than before, or that a queue of it was paused or goes on.
 type PolicyChange struct {
 	VHost         string
 	before, after *policySet
+	queue         QueueID // the one that was paused or goes on; 0: policies have changed
 }
 
 // Queues lists the queues that have other settings by it, as far as they are in v.
 func (c *PolicyChange) Queues(v *View) iter.Seq[*Queue] {
 	return func(yield func(*Queue) bool) {
+		if c.queue != 0 {
+			if q := v.QueueByID(c.queue); q != nil {
+				yield(q)
+			}
+			return
+		}
 		for q := range v.Queues(c.VHost).All() {
 			if c.before.settle(q).Settings != c.after.settle(q).Settings && !yield(q) {
 				return

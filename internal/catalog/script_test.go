@@ -248,6 +248,8 @@ func parseCommand(t *testing.T, fields []string) []byte {
 			t.Fatal(err)
 		}
 		return SetPolicy(made)
+	case "pause":
+		return PauseQueue(vhost, w.name(), !w.flag("off"))
 	case "clear-policy":
 		return ClearPolicy(vhost, w.name(), w.flag("operator"))
 	case "bootstrap":
@@ -396,7 +398,7 @@ func list(v *View) string {
 			}
 		}
 		for q := range v.Queues(vh.Name).All() {
-			fmt.Fprintf(&b, "  queue %d %q%s%s", q.ID, q.Name, flags("durable", q.Durable, "auto-delete", q.AutoDelete, "exclusive", q.Exclusive), describeArgs(q.Args))
+			fmt.Fprintf(&b, "  queue %d %q%s%s", q.ID, q.Name, flags("durable", q.Durable, "auto-delete", q.AutoDelete, "exclusive", q.Exclusive, "paused", q.Paused), describeArgs(q.Args))
 			if q.Owner != 0 {
 				fmt.Fprintf(&b, " owner=%d:%d", q.Owner.Incarnation(), q.Owner&(1<<connBits-1))
 			}

@@ -11,7 +11,7 @@ import (
 )
 
 // snapshotVersion is the first byte of a snapshot. Version 1, which knows nodes by strings and queues without a place, is
-// still read. Version 2 knows nothing of levels, version 3 nothing of policies: each is what is written as long as there is
+// still read. Version 2 knows nothing of levels, version 3 nothing of policies and of queues that are paused: each is what is written as long as there is
 // nothing to be said of those.
 const (
 	snapshotVersion         = 4
@@ -25,7 +25,7 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 	e := &encoder{b: dst}
 	version := byte(snapshotWithoutLevels)
 	switch {
-	case v.hasPolicies():
+	case v.hasPolicies() || v.hasPauses():
 		version = snapshotVersion
 	case v.level != 0 || v.saysLevels():
 		version = snapshotWithoutPolicies
@@ -65,6 +65,16 @@ func each[K cmp.Ordered, V any](e *encoder, all ordmap.Map[K, V], add func(V)) {
 func (v *View) hasPolicies() bool {
 	for vh := range v.VHosts().All() {
 		if vh.policies != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// hasPauses reports whether any queue is paused.
+func (v *View) hasPauses() bool {
+	for _, q := range v.queues.All() {
+		if q.Paused {
 			return true
 		}
 	}
@@ -123,7 +133,7 @@ func (e *encoder) queue(q *Queue) {
 	e.uint(uint64(q.ID))
 	e.string(q.Name)
 	e.string(string(q.Type))
-	e.flags(q.Durable, q.AutoDelete, q.Exclusive)
+	e.flags(q.Durable, q.AutoDelete, q.Exclusive, q.Paused)
 	e.bytes(q.Args)
 	e.uint(uint64(q.Owner))
 	e.uint(uint64(q.Incarnation))
@@ -206,7 +216,11 @@ func (t *txn) restoreVHost(d *decoder, version byte) {
 	}
 	for range d.Count(9) {
 		q := &Queue{ID: QueueID(d.Uint()), VHost: vh.Name, Name: d.Text(), Type: QueueType(d.Text())}
-		d.Flags(&q.Durable, &q.AutoDelete, &q.Exclusive)
+		if version > snapshotWithoutPolicies {
+			d.Flags(&q.Durable, &q.AutoDelete, &q.Exclusive, &q.Paused)
+		} else {
+			d.Flags(&q.Durable, &q.AutoDelete, &q.Exclusive)
+		}
 		q.Args, q.Owner, q.Incarnation = d.table(), ConnID(d.Uint()), Incarnation(d.Uint())
 		q.User, q.Created = d.Text(), int64(d.Uint())
 		if version == 1 {

@@ -73,6 +73,7 @@ type Queue struct {
 	Incarnation Incarnation // the node start a non-durable queue lives and dies with; 0 for durable ones
 	User        string      // who declared it
 	Created     int64       // time of the declaring command, ns since 1970
+	Paused      bool        // an operator wants nothing of it to be delivered
 
 	// Home is the node that a queue with one copy lives on: every queue but a quorum queue. 0: none is known.
 	Home uint64

@@ -342,3 +342,12 @@ func (b *fakeBroker) CloseAllConnections(vhost, user, reason string) int {
 func diskAlarm() broker.Alarm {
 	return broker.Alarm{Kind: broker.AlarmDisk, Reason: "1 GiB is free", Since: time.Unix(0, 0).UTC()}
 }
+
+func (b *fakeBroker) AdminPauseQueue(vhost, name string, on bool) error {
+	q := b.queues[[2]string{vhost, name}]
+	if q == nil {
+		return fail(broker.NotFound, "no queue '%s'", name)
+	}
+	q.Paused = on
+	return nil
+}

@@ -66,6 +66,8 @@ func (s *Server) routes() map[string]handler {
 		"PUT /api/queues/{vhost}/{queue}":                s.declareQueue,
 		"DELETE /api/queues/{vhost}/{queue}":             s.deleteQueue,
 		"DELETE /api/queues/{vhost}/{queue}/contents":    s.purgeQueue,
+		"PUT /api/queues/{vhost}/{queue}/pause":          s.pauseQueue,
+		"DELETE /api/queues/{vhost}/{queue}/pause":       s.resumeQueue,
 		"DELETE /api/queues/{vhost}/{queue}/data":        s.discardQueue,
 		"POST /api/queues/{vhost}/{queue}/get":           s.get,
 		"GET /api/queues/{vhost}/{queue}/explain":        s.explain,

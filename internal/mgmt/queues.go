@@ -120,6 +120,15 @@ func (s *Server) purgeQueue(_ http.ResponseWriter, r *http.Request) (any, error)
 	return removed{n}, about("queue", err)
 }
 
+// pauseQueue has nothing of a queue delivered any more; resumeQueue has it go on.
+func (s *Server) pauseQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return nil, about("queue", s.options.Broker.AdminPauseQueue(r.PathValue("vhost"), r.PathValue("queue"), true))
+}
+
+func (s *Server) resumeQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return nil, about("queue", s.options.Broker.AdminPauseQueue(r.PathValue("vhost"), r.PathValue("queue"), false))
+}
+
 // discardQueue gives up the data of a quarantined queue. One that serves is left alone: delete_queue is for that.
 func (s *Server) discardQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
 	queue, err := s.options.Broker.QueueInfo(r.PathValue("vhost"), r.PathValue("queue"))

@@ -47,6 +47,7 @@ type Broker interface {
 	AdminDeclareQueue(broker.AdminQueue) error
 	AdminDeleteQueue(vhost, name string, ifUnused, ifEmpty bool) (uint64, error)
 	AdminPurgeQueue(vhost, name string) (uint64, error)
+	AdminPauseQueue(vhost, name string, on bool) error
 	AdminPublish(broker.AdminPublish) (queues int, err error)
 	AdminGet(vhost, queue string, n int, requeue bool) ([]broker.AdminMessage, error)
 	AdminForceDeleteQueue(vhost, name string) error

@@ -120,6 +120,21 @@ func TestOddNames(t *testing.T) {
 	}
 }
 
+// R470: a queue is paused, listed as that, and goes on.
+func TestPauseQueue(t *testing.T) {
+	_, o, _ := start(t, nil)
+	must(t, o, "declare_queue", "a/b")
+	for _, c := range []struct{ command, paused string }{{"pause_queue", "true"}, {"resume_queue", "false"}} {
+		must(t, o, c.command, "a/b")
+		if out := must(t, o, "-s", "list_queues", "name", "paused"); out != "a/b\t"+c.paused+"\n" {
+			t.Errorf("%s: %q", c.command, out)
+		}
+		if out, code := run(o, c.command, "nowhere"); code != ctl.ExitData {
+			t.Errorf("%s of nothing: code %d: %s", c.command, code, out)
+		}
+	}
+}
+
 // R330: policies are set, listed and cleared, those of operators apart.
 func TestPolicies(t *testing.T) {
 	b, o, _ := start(t, nil)

@@ -26,6 +26,7 @@ type pack struct {
 	examine  bool     // what messages say of priority and expiration counts
 	weigh    bool     // their sizes count
 	refuses  bool     // the machine may refuse publishes
+	paused   bool     // nothing is delivered
 	top      uint8    // the highest priority there is
 }
 
@@ -413,7 +414,7 @@ func (h *host) packGet(e *replica.Entry, p *pack, o *op, behind bool) step {
 	}
 	h.touch()
 	c := h.consumers[o.consumer]
-	if p.ready <= 0 || c == nil {
+	if p.ready <= 0 || c == nil || p.paused {
 		if behind {
 			return followup
 		}

@@ -116,4 +116,5 @@ func (h *host) packAsSet(p *pack) {
 	p.weigh = s.MaxBytes > 0 || s.HeldMostBytes > 0
 	p.refuses = s.Overflow != queue.OverflowDropHead || s.HeldMost > 0 || s.HeldMostBytes > 0
 	p.top = s.TopPriority
+	p.paused = s.Paused
 }

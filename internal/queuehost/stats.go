@@ -99,6 +99,11 @@ func (h *host) explain() Explanation {
 	case h.holding:
 		x.BlockedBy = "disk"
 		say("The first deliveries since the start wait until entry %d is on disk.", h.holdUntil)
+	case e.Paused:
+		if e.Ready > 0 {
+			x.BlockedBy = "paused"
+		}
+		say("The queue is paused: nothing of it is delivered until it goes on with: holdfast ctl resume_queue QUEUE")
 	case e.Ready == 0 || standings[queue.Waiting] > 0:
 	case len(standings) == 0 || len(standings) == 1 && standings[queue.Ended] > 0:
 		x.BlockedBy = "no consumers"

@@ -154,4 +154,11 @@ var Differences = []Difference{
 		Holdfast: "begins a history of its own, which takes the place of the client's at the first death",
 		Why:      "as RabbitMQ 4.3: what a client writes is no history",
 	},
+	{
+		ID:       "pause-queue",
+		Subject:  "Pausing the deliveries of a queue",
+		RabbitMQ: "there is no such command",
+		Holdfast: "`ctl pause_queue` and `ctl resume_queue`, the column `paused` of `list_queues`",
+		Why:      "an operator can keep a queue's messages back without ending its consumers",
+	},
 }

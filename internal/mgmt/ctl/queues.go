@@ -14,7 +14,7 @@ import (
 
 func queueCommands() []*command {
 	return []*command{
-		declareQueue(), purgeQueue(), deleteQueue(), publish(), get(), explain(), discard(),
+		declareQueue(), purgeQueue(), deleteQueue(), pauseQueue(), resumeQueue(), publish(), get(), explain(), discard(),
 	}
 }
 
@@ -116,6 +116,28 @@ func deleteQueue() *command {
 				return err
 			}
 			return r.result(map[string]any{"messages": answer.Messages}, "Queue was successfully deleted with %s ready messages", answer.Messages)
+		},
+	}
+}
+
+func pauseQueue() *command {
+	return &command{
+		use: "pause_queue queue", short: "Has nothing of a queue delivered until resume_queue", least: 1, most: 1,
+		long: "Has nothing of a queue delivered any more, neither to consumers nor to basic.get, until resume_queue. Consumers stay, publishes are taken, and what is " +
+			"delivered already can be settled. It holds over restarts.",
+		run: func(r *run, args []string) error {
+			r.say("Pausing queue '%s' in vhost '%s' ...", args[0], r.vhost)
+			return r.call("PUT", path("queues", r.vhost, args[0], "pause"), nil)
+		},
+	}
+}
+
+func resumeQueue() *command {
+	return &command{
+		use: "resume_queue queue", short: "Has a queue go on that was paused", least: 1, most: 1,
+		run: func(r *run, args []string) error {
+			r.say("Resuming queue '%s' in vhost '%s' ...", args[0], r.vhost)
+			return r.call("DELETE", path("queues", r.vhost, args[0], "pause"), nil)
 		},
 	}
 }
