@@ -128,6 +128,7 @@ func (h *host) end(reason, err error) {
 	}
 	h.held, h.holding = nil, false
 	h.consumers = nil
+	h.endWeighing()
 	h.bodies.clear(h.lane)
 	h.unstable = fifo[logged]{}
 	h.m = nil

@@ -49,6 +49,9 @@ func (h *host) Apply(e *replica.Entry) {
 	l.trim()
 	h.count(p)
 	h.schedule(e.Time)
+	if p.sets {
+		h.reweigh()
+	}
 	l.fx.Reset()
 	l.entry.Commands = nil
 	if p.done != nil {
@@ -312,22 +315,31 @@ func (h *host) bigBody(n queue.Number, head []byte, chunks []queue.Numbers) (mes
 // pin keeps an item that is on disk. Neighbours in the log are pinned together,
 // as far as they go up to last; unpinned must follow.
 func (h *host) pin(n, last queue.Number) pin {
+	p, ok := h.findPin(n, last)
+	if !ok {
+		invariant.Failf("queue %d: message %v is neither in memory nor on disk", h.def.ID, n)
+	}
+	return p
+}
+
+// findPin does that for an item that may not be there any more.
+func (h *host) findPin(n, last queue.Number) (p pin, ok bool) {
 	if x := h.bodies.spilled.find(n); x != nil {
 		x.block.Hold(1)
-		return pin{block: x.block, number: uint64(n)}
+		return pin{block: x.block, number: uint64(n)}, true
 	}
 	l := h.lane
 	if p := l.pinned; p == nil || uint64(n) < p.first || uint64(n) > p.last {
 		l.unpinned()
 		ref, k := h.reg.o.Log.PinRange(h.def.ID, uint64(n), uint64(last))
 		if k == 0 {
-			invariant.Failf("queue %d: message %v is neither in memory nor on disk", h.def.ID, n)
+			return pin{}, false
 		}
 		l.pinned = &pinned{ref: ref, first: uint64(n), last: uint64(n) + k - 1}
 		l.pinned.refs.Store(1)
 	}
 	l.pinned.refs.Add(1)
-	return pin{log: l.pinned, number: uint64(n)}
+	return pin{log: l.pinned, number: uint64(n)}, true
 }
 
 // unpinned ends the giving out of pins: what comes next is no neighbour.

@@ -15,6 +15,8 @@ import (
 const (
 	alertSettings = 1 << iota // the catalog says something else
 	alertDue                  // the time has come for something
+	alertReweigh              // it is to be found out anew of which messages the size is not known
+	alertWeighing             // there is something to do about sizes
 )
 
 // dues is the queues in which something is due at a time. An idle queue is not among them.

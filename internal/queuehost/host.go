@@ -28,7 +28,7 @@ type host struct {
 	session   queue.SessionID // the session of this incarnation; 0: not open yet
 	uploads   uint64          // big messages put in so far
 
-	alert atomic.Uint32 // alertDue, alertSettings
+	alert atomic.Uint32 // alertDue and others
 	used  int64         // clock.Mono when somebody used the queue last, if it expires
 	due   int64         // clock.Mono when time has to be looked at, 0: no matter when; guarded by the mutex of Registry.dues
 
@@ -71,7 +71,8 @@ type aside struct {
 	reason string    // why the queue cannot be read
 	parked []Publish // came while it was sealed: whether they are Gone is not decided
 
-	overdue overdue
+	overdue  overdue
+	weighing *weighing // nil: no size is to be found out
 }
 
 // besides returns h.aside, made if it is not there.

@@ -137,6 +137,7 @@ func (h *host) startLeading() {
 		h.aside.overdue = overdue{} // of an earlier time; consumers come with theirs
 	}
 	h.alert.Or(alertDue)
+	h.reweigh()
 	l.look.Store(true)
 	l.mu.Lock()
 	l.open = true
@@ -165,6 +166,7 @@ func (h *host) stopLeading(leader uint64) {
 		}
 	}
 	l.sessions, h.consumers, h.sealed = nil, nil, false
+	h.endWeighing()
 	if p := h.pack; p != nil {
 		for _, publishes := range p.held {
 			settleAll(publishes, Unknown)

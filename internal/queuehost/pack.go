@@ -15,6 +15,7 @@ type pack struct {
 	ended    []*leadSession
 	held     [][]Publish // the publishes, until they are applied, of a quorum queue
 	must     bool        // there is something to do though nobody has asked for it
+	sets     bool        // there is a Set
 	barriers []wait      // of the entry as a whole
 	done     *batch      // used up with this entry
 	from     *batch      // the publishes of the runs
@@ -203,6 +204,9 @@ func (h *host) begin(e *replica.Entry, p *pack) {
 	}
 	if alerts&alertDue != 0 {
 		h.packDue(e, p)
+	}
+	if alerts&(alertReweigh|alertWeighing) != 0 {
+		h.packWeighing(p, alerts&alertReweigh != 0)
 	}
 	h.packAsSet(p)
 }

@@ -429,14 +429,19 @@ func (r *relay) dropDeliveries() {
 	}
 }
 
-// loads reads messages from the disk for relays, on a few goroutines that live as
-// long as there is something to read. A relay is with one of them at most, so its
+// loads reads messages from the disk for relays, and for who needs their sizes, on a few goroutines
+// that live as long as there is something to read. A relay is with one of them at most, so its
 // deliveries stay in order.
 type loads struct {
 	reg     *Registry
 	mu      sync.Mutex
-	line    []*relay
+	line    []toLoad
 	running int
+}
+
+// toLoad has something to be read. It reads some of it, with rd and, if it likes, into buf, which it returns.
+type toLoad interface {
+	load(rd *Reader, buf []byte) []byte
 }
 
 const (
@@ -446,7 +451,7 @@ const (
 
 var errNoReader = errors.New("this node cannot read its log for other nodes")
 
-func (l *loads) add(r *relay) {
+func (l *loads) add(r toLoad) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.line = append(l.line, r)
@@ -470,7 +475,7 @@ func (l *loads) run() {
 	}
 }
 
-// step reads for the first relay in line; false: there is none, and the goroutine ends.
+// step reads for the first one in line; false: there is none, and the goroutine ends.
 func (l *loads) step(rd *Reader, buf *[]byte) bool {
 	l.mu.Lock()
 	if len(l.line) == 0 {

@@ -82,6 +82,9 @@ func (h *host) Recover(clean bool) bool {
 		return h.handle.in.waiting()
 	}
 	h.recover, h.clean = true, clean
+	if h.sized() {
+		h.alert.Or(alertReweigh)
+	}
 	h.items = true
 	h.persistent = h.holdsAny()
 	h.configure, h.unset = false, true // the entries begin with it

@@ -24,6 +24,7 @@ func (h *host) packSettings(p *pack) {
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: w.AutoDelete})
 	case h.configure, h.unset && h.m.Settings() != w:
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Set, Terms: &queue.Terms{Set: &w}})
+		p.sets = true
 		p.must = p.must || h.holdsAny()
 	}
 }

@@ -1,6 +1,7 @@
 package blackbox
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -144,4 +145,31 @@ func TestAlternateExchangeByPolicy(t *testing.T) {
 	equal(t, "messages", depth(t, ch, q), 1)
 	ctl(t, "clear_policy", x)
 	sent("without it once more", 0)
+}
+
+// R333: a limit of bytes that a policy brings holds for what is in the queue already: the oldest messages are dropped at once.
+func TestLimitOfBytesByPolicy(t *testing.T) {
+	t.Parallel()
+	eachType(t, func(t *testing.T, kind string) {
+		ch := confirming(t)
+		q := queueWith(t, ch, amqp.Table{"x-queue-type": kind})
+		text := strings.Repeat("x", 996)
+		var sent []*amqp.DeferredConfirmation
+		for i := range 1000 {
+			m := amqp.Publishing{DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, "%04d%s", i, text)}
+			sent = append(sent, must(ch.PublishWithDeferredConfirm("", q, false, false, m))(t))
+		}
+		for _, c := range sent {
+			if !c.Wait() {
+				t.Fatal("a nack")
+			}
+		}
+		equal(t, "messages", depth(t, ch, q), 1000)
+		ctl(t, "set_policy", q, "^"+q+"$", `{"max-length-bytes":100000}`, "--apply-to", "queues")
+		// RabbitMQ's quorum queues count properties, too.
+		eventually(t, "a drop", func() bool { n := depth(t, ch, q); return n <= 100 && n > 70 })
+		n := depth(t, ch, q)
+		equal(t, "the oldest one", string(get(t, ch, q, true).Body[:4]), fmt.Sprintf("%04d", 1000-n))
+		ctl(t, "clear_policy", q)
+	})
 }
