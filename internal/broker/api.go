@@ -38,6 +38,7 @@ const (
 	Requeue = queue.Requeue
 	Return  = queuehost.Return
 	Discard = queue.Discard
+	Decline = queuehost.Decline
 )
 
 // What became of a publish.

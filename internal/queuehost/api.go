@@ -68,6 +68,10 @@ type Publish struct {
 // (https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling).
 const Return queue.Settlement = 3
 
+// Decline is the settlement queue.Discard for no fault of the consumer's, which is what basic.nack without requeue means: the dead letter
+// tells so.
+const Decline queue.Settlement = 4
+
 // Unlimited as ConsumerSpec.Credit means deliveries without counting.
 const Unlimited = queue.Unlimited
 

@@ -288,7 +288,7 @@ func (f *far) got(c *cut, e *event, to *farConsumer) bool {
 	}
 	if !ok { // it was given up
 		if e.ok && to != nil {
-			f.handle.in.lockUrgent().settle(e.consumer, queue.Range{First: d.ID, Last: d.ID}, f.reg.returned())
+			f.handle.in.lockUrgent().settle(e.consumer, queue.Range{First: d.ID, Last: d.ID}, f.reg.blameless(Return))
 			f.handle.in.mu.Unlock()
 		}
 		return c.ended()

@@ -234,7 +234,7 @@ func (c *cut) urgent() op {
 	switch {
 	case what&^1 == urgentCredit:
 		o.kind, o.how, o.flag, o.n = opCredit, 0, what&1 != 0, c.Uint32()
-	case o.how == queue.Ack || o.how == queue.Requeue || o.how == queue.Discard || o.how == Return:
+	case o.how == queue.Ack || o.how == queue.Requeue || o.how == queue.Discard || o.how == Return || o.how == Decline:
 		o.first = c.Uint()
 		o.last = o.first + c.Uint()
 		if o.last < o.first {

@@ -41,6 +41,8 @@ func TestFarMessagesAsTheyAreRead(t *testing.T) {
 
 	for _, o := range []op{
 		{kind: opSettle, how: queue.Discard, consumer: 7, first: 5, last: 1 << 60},
+		{kind: opSettle, how: Return, consumer: 7, first: 5, last: 5},
+		{kind: opSettle, how: Decline, consumer: 7, first: 6, last: 7},
 		{kind: opCredit, consumer: 7, n: 9, flag: true},
 		{kind: opCredit, consumer: 8, n: Unlimited},
 	} {

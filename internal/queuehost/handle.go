@@ -183,8 +183,8 @@ func (h *Handle) settle(id queue.ConsumerID, ranges []queue.Range, how queue.Set
 	if len(ranges) == 0 {
 		return
 	}
-	if how == Return {
-		how = h.registry().returned()
+	if how == Return || how == Decline {
+		how = h.registry().blameless(how)
 	}
 	b := h.in.lockUrgent()
 	for _, r := range ranges {

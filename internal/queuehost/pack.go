@@ -447,9 +447,12 @@ func (h *host) packSettle(p *pack, o *op) {
 	if session == 0 {
 		return // nobody has been given anything
 	}
-	how, blameless := o.how, o.how == Return
-	if blameless {
-		how = queue.Requeue
+	how, blameless := o.how, false
+	switch how {
+	case Return:
+		how, blameless = queue.Requeue, true
+	case Decline: // nobody hears of it but a dead letter
+		how, blameless = queue.Discard, h.m.Settings().DeadLetter != queue.NoDeadLetter
 	}
 	if n := len(p.cmds); n > 0 {
 		l := &p.cmds[n-1]

@@ -84,12 +84,15 @@ func (r *Registry) SetSettings(id seglog.GroupID, s Settings) {
 // examines reports whether priorities and expirations of messages count: commands that say so can be read by every node.
 func (r *Registry) examines() bool { return r.o.Level != nil && r.o.Level() >= 2 }
 
-// returned is Return, or what there is of it for a cluster of an older level.
-func (r *Registry) returned() queue.Settlement {
-	if r.examines() {
-		return Return
+// blameless is Return or Decline, or what there is of it for a cluster of an older level.
+func (r *Registry) blameless(how queue.Settlement) queue.Settlement {
+	switch {
+	case r.examines():
+		return how
+	case how == Return:
+		return queue.Requeue
 	}
-	return queue.Requeue
+	return queue.Discard
 }
 
 // counts reports whether consumers are told how often a message came back: of a quorum queue, and where there is a limit.

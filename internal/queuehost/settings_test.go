@@ -2,6 +2,7 @@ package queuehost
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -180,6 +181,39 @@ func TestReturnsAreCounted(t *testing.T) {
 	}
 	want(t, "counts", counts, []string{"0 of 0 true", "0 of 1 true", "1 of 2 true", "1 of 3 true"})
 	want(t, "left", h.Stats().Ready+h.Stats().Unacked, uint64(0))
+}
+
+// A dead letter tells how often its message came back, and how often that was a failure: basic.reject is one, basic.nack is none. In a
+// queue without dead letters nothing is said of it.
+func TestRejectionsAreCounted(t *testing.T) {
+	for _, def := range []QueueDef{durable(7), set(durable(7), queue.Settings{DeadLetter: queue.DeadLetterHeld})} {
+		r := newRig(t, newFakeLog(), []QueueDef{def}, newest)
+		h, s := r.queue(7), &sink{}
+		publish(h, nil, true, "a", "b")
+		id := h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+		r.settle()
+		h.Settle(id, ids(1, 1), queue.Discard)
+		h.Settle(id, ids(2, 2), Decline)
+		r.settle()
+		fx := &queue.Effects{}
+		r.host(7).m.Redead(fx)
+		var told []string
+		for _, e := range fx.List {
+			told = append(told, fmt.Sprint(e.Delivery, ": ", e.DeliveryCount, " of ", e.Acquired))
+		}
+		var all []queue.Command
+		for _, rec := range r.log.records {
+			all, _ = queue.DecodeCommands(all, rec.Meta)
+		}
+		blameless := slices.ContainsFunc(all, func(c queue.Command) bool { return c.Kind == queue.Settle && c.Blameless })
+		if def.Settings == nil {
+			want(t, "letters", len(told), 0)
+			want(t, "blameless", blameless, false)
+			continue
+		}
+		want(t, "letters", told, []string{"1: 1 of 1", "2: 0 of 1"})
+		want(t, "blameless", blameless, true)
+	}
 }
 
 // Dead letters come again until they are buried.

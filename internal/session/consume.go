@@ -238,12 +238,12 @@ func rejection(requeue bool) broker.Settlement {
 	return broker.Discard
 }
 
-// refusal is what basic.nack means: a return is no failure.
+// refusal is what basic.nack means: it is no failure.
 func refusal(requeue bool) broker.Settlement {
 	if requeue {
 		return broker.Return
 	}
-	return broker.Discard
+	return broker.Decline
 }
 
 // settle carries out an acknowledgement: of one delivery, or of all up to a tag;
