@@ -161,6 +161,7 @@ func TestParse(t *testing.T) {
 		{"size with a binary unit", "max_message_size = 4 MiB", func(s *Settings) any { return s.MaxMessageSize }, 4 * MiB},
 		{"size in RabbitMQ's short form", "storage.tail_cache = 3M", func(s *Settings) any { return s.Storage.TailCache }, 3 * MiB},
 		{"memory mark", "vm_memory_high_watermark.relative = 0.4", func(s *Settings) any { return s.MemoryLimit(1000) }, uint64(400)},                   // R262
+		{"memory there is", "total_memory_available_override_value = 4GB", func(s *Settings) any { return s.MemoryTotal }, Bytes(4_000_000_000)},        // R490
 		{"absolute memory mark", "vm_memory_high_watermark.absolute = 512MiB", func(s *Settings) any { return s.MemoryLimit(1000) }, uint64(512 * MiB)}, // R264
 		{"frame_max of old clients", "frame_max = 4096", func(s *Settings) any { return s.FrameMax }, uint32(4096)},
 		{"listeners replace the default", "listeners.tcp.local = 127.0.0.1:5680\nlisteners.tcp.v6 = ::1:5680\nlisteners.tcp.any = 5681",

@@ -12,7 +12,7 @@ const (
 	noCluster     = "nodes find each other by cluster.address, cluster.join and cluster_formation.dns.hostname; the rest is not adjustable"
 	noPlugin      = "there are no plug-ins"
 	noMirror      = "queues with several copies are quorum queues: x-queue-type, default_queue_type"
-	noMemoryKnob  = "only vm_memory_high_watermark.relative and .absolute are"
+	noMemoryKnob  = "only vm_memory_high_watermark.relative and .absolute, and total_memory_available_override_value, are"
 	noLimit       = "this limit is not there"
 	noDefinitions = "definitions files are not read"
 	noManagement  = "the HTTP listener serves /healthz and /metrics only"
@@ -119,7 +119,6 @@ var known = []knownKey{
 	{"stream.*", noPlugin},
 	{"sysmon_handler.*", noErlang},
 	{"tcp_listen_options.*", fixed},
-	{"total_memory_available_override_value", noMemoryKnob},
 	{"tracing.*", noPlugin},
 	{"trust_store.*", noPlugin},
 	{"vhost_max", noLimit},

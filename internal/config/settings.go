@@ -79,6 +79,8 @@ type Settings struct {
 	// MemoryMarkAbsolute, when it is not zero, is the mark itself. See MemoryLimit.
 	MemoryMark         float64
 	MemoryMarkAbsolute Bytes
+	// MemoryTotal, when it is not zero, is how much memory there is, whatever the machine and its control groups say.
+	MemoryTotal Bytes
 
 	Log     Log
 	Storage Storage

@@ -222,6 +222,8 @@ var rows = []row{
 		func(s *Settings) *float64 { return &s.MemoryMark }, fraction(0.01, 1)),
 	one(groupMemory, "vm_memory_high_watermark.absolute", "bytes", "The same mark as a size; where it is set, the share does not count. 0 is none.",
 		func(s *Settings) *Bytes { return &s.MemoryMarkAbsolute }, size(0, 1024*1024*GiB)),
+	one(groupMemory, "total_memory_available_override_value", "bytes", "How much memory there is, where what the machine and its control groups say is not what the broker may use. 0: what they say.",
+		func(s *Settings) *Bytes { return &s.MemoryTotal }, size(0, 1024*1024*GiB)),
 
 	one(groupDisk, "disk_free_limit.absolute", "bytes", "Publishing is blocked while less than this is free on the disk of the data folder. 0 is no absolute mark. When neither this nor the relative mark is set: 2 GiB or 5 % of the disk, whichever is less, and never under 256 MiB.",
 		func(s *Settings) *Bytes { return &s.DiskFreeLimitAbsolute }, size(0, 1024*1024*GiB)),

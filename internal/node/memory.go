@@ -6,8 +6,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	"holdfast/internal/config"
 )
 
 // MemoryLimit is how much memory this process may use, and who says so.
@@ -21,19 +24,37 @@ type MemoryLimit struct {
 // above it, hard or soft). Bytes is 0 if nothing could be read.
 func DetectMemoryLimit() MemoryLimit { return detectMemoryLimit("/") }
 
+// overrideKey is the setting that says how much memory there is.
+const overrideKey = "total_memory_available_override_value"
+
+// toldOr returns what the settings say of the memory there is, or else what was found.
+func toldOr(s *config.Settings, found MemoryLimit) MemoryLimit {
+	if s.MemoryTotal > 0 {
+		return MemoryLimit{Bytes: uint64(s.MemoryTotal), Source: overrideKey}
+	}
+	return found
+}
+
 // detectMemoryLimit reads the files of proc and sys below root.
 func detectMemoryLimit(root string) MemoryLimit {
 	best := MemoryLimit{Bytes: machineMemory(root), Source: "machine"}
-	consider := func(file string) {
-		if n, ok := readLimit(filepath.Join(root, file)); ok && (best.Bytes == 0 || n < best.Bytes) {
-			best = MemoryLimit{Bytes: n, Source: file}
+	consider := func(n uint64, ok bool, source string) {
+		if ok && (best.Bytes == 0 || n < best.Bytes) {
+			best = MemoryLimit{Bytes: n, Source: source}
 		}
 	}
 	for _, at := range cgroupFolders(root) {
 		// From the process's own group up to the root of the tree: each one binds.
 		for folder := at.group; ; folder = path.Dir(folder) {
-			for _, file := range at.files {
-				consider(path.Join(at.mount, folder, file))
+			for _, name := range at.files {
+				file := path.Join(at.mount, folder, name)
+				n, ok := readLimit(filepath.Join(root, file))
+				consider(n, ok, file)
+			}
+			if at.stat { // groups above those that can be seen bind, too
+				file := path.Join(at.mount, folder, "memory.stat")
+				n, ok := readStat(filepath.Join(root, file), "hierarchical_memory_limit")
+				consider(n, ok, file+" (hierarchical_memory_limit)")
 			}
 			if folder == "/" {
 				break
@@ -47,6 +68,7 @@ func detectMemoryLimit(root string) MemoryLimit {
 type cgroupFolder struct {
 	mount, group string
 	files        []string
+	stat         bool // memory.stat knows of limits
 }
 
 // cgroupFolders reads /proc/self/cgroup. Inside a container the groups it
@@ -56,6 +78,7 @@ func cgroupFolders(root string) []cgroupFolder {
 	if err != nil {
 		return nil
 	}
+	mounts := cgroupMounts(root)
 	var list []cgroupFolder
 	for line := range strings.Lines(string(data)) {
 		// hierarchy:controllers:group, version 2 being hierarchy 0 without controllers
@@ -66,22 +89,63 @@ func cgroupFolders(root string) []cgroupFolder {
 		group := path.Clean("/" + parts[2])
 		switch {
 		case parts[0] == "0" && parts[1] == "":
-			list = append(list, cgroupFolder{"sys/fs/cgroup", group, []string{"memory.max", "memory.high"}})
+			at := cgroupFolder{mount: "sys/fs/cgroup", group: group, files: []string{"memory.max", "memory.high"}}
+			list = append(list, at.mounted(mounts, "cgroup2")...)
 		case hasController(parts[1], "memory"):
-			list = append(list, cgroupFolder{"sys/fs/cgroup/memory", group, []string{"memory.limit_in_bytes", "memory.soft_limit_in_bytes"}})
+			at := cgroupFolder{
+				mount: "sys/fs/cgroup/memory", group: group, files: []string{"memory.limit_in_bytes", "memory.soft_limit_in_bytes"}, stat: true,
+			}
+			list = append(list, at.mounted(mounts, "cgroup")...)
 		}
 	}
 	return list
 }
 
-func hasController(list, name string) bool {
-	for _, c := range strings.Split(list, ",") {
-		if c == name {
-			return true
+// mounted returns the group as it is found where its hierarchy is mounted, which may show only a part of it: in a container often that
+// below the container's own group. Where no such mount is known, it is looked for in the usual place.
+func (at cgroupFolder) mounted(mounts []cgroupMount, kind string) []cgroupFolder {
+	var list []cgroupFolder
+	for _, m := range mounts {
+		if m.kind != kind || kind == "cgroup" && !hasController(m.options, "memory") {
+			continue
 		}
+		here := at
+		here.mount = m.point
+		if rest, below := strings.CutPrefix(at.group, m.root); below && (m.root == "/" || rest == "" || rest[0] == '/') {
+			here.group = path.Clean("/" + rest)
+		}
+		list = append(list, here)
 	}
-	return false
+	if list == nil {
+		list = append(list, at)
+	}
+	return list
 }
+
+// cgroupMount is a hierarchy of control groups that is mounted: the group that is seen at the mount point.
+type cgroupMount struct {
+	kind, root, point, options string
+}
+
+// cgroupMounts reads /proc/self/mountinfo.
+func cgroupMounts(root string) (list []cgroupMount) {
+	data, err := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(data)) {
+		// id parent device root point options [more ...] - kind source options
+		fields := strings.Fields(line)
+		dash := slices.Index(fields, "-")
+		if dash < 5 || len(fields) < dash+4 || fields[dash+1] != "cgroup" && fields[dash+1] != "cgroup2" {
+			continue
+		}
+		list = append(list, cgroupMount{kind: fields[dash+1], root: fields[3], point: strings.TrimPrefix(fields[4], "/"), options: fields[dash+3]})
+	}
+	return list
+}
+
+func hasController(list, name string) bool { return slices.Contains(strings.Split(list, ","), name) }
 
 // readLimit reads a limit file; "max" and the huge numbers by which version 1
 // says "none" are no limit.
@@ -90,7 +154,25 @@ func readLimit(file string) (uint64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(string(bytes.TrimSpace(data)), 10, 64)
+	return parseLimit(bytes.TrimSpace(data))
+}
+
+// readStat reads one line of a file with names and numbers.
+func readStat(file, name string) (uint64, bool) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return 0, false
+	}
+	for line := range bytes.Lines(data) {
+		if fields := bytes.Fields(line); len(fields) == 2 && string(fields[0]) == name {
+			return parseLimit(fields[1])
+		}
+	}
+	return 0, false
+}
+
+func parseLimit(text []byte) (uint64, bool) {
+	n, err := strconv.ParseUint(string(text), 10, 64)
 	if err != nil || n == 0 || n >= 1<<60 {
 		return 0, false
 	}
