@@ -193,6 +193,16 @@ func TestFreeMark(t *testing.T) {
 	if got := strings.Join(r.alarm, ", "); got != "space true, space false" {
 		t.Fatalf("alarms: %s", got)
 	}
+	// R491: another mark counts at once.
+	r.l.SetFreeMark(2 << 20)
+	r.l.SetFreeMark(2 << 20)
+	if got := r.l.FreeMark(); got != 2<<20 {
+		t.Errorf("the mark is %d", got)
+	}
+	r.l.SetFreeMark(0)
+	if got := strings.Join(r.alarm[2:], ", "); got != "space true, space false" {
+		t.Fatalf("alarms by another mark: %s", got)
+	}
 }
 
 // TestIdleWritesNothing: after the last append a log comes to rest, and then touches the disk no more. R52

@@ -62,6 +62,7 @@ type Log struct {
 	free      uint64 // on the disk, when it was looked at last
 	yield     bool   // no segment is made: a checkpoint needs the room
 	alarmOn   bool
+	telling   sync.Mutex // held while Events.Alarm is told of the space; before mu
 
 	clean     bool // as found by Open
 	ckptNo    uint64

@@ -425,6 +425,10 @@ func (l *Log) setNoSpace(why string) {
 
 // updateAlarm calls Events.Alarm if AlarmSpace has changed. It releases l.mu.
 func (l *Log) updateAlarm() {
+	l.mu.Unlock()
+	l.telling.Lock() // who comes last tells how it is then
+	defer l.telling.Unlock()
+	l.mu.Lock()
 	why := l.noSpace
 	if why == "" {
 		why = l.lowSpace
@@ -444,6 +448,21 @@ func (l *Log) updateAlarm() {
 	if l.o.Events.Alarm != nil {
 		l.o.Events.Alarm(AlarmSpace, on, why)
 	}
+}
+
+// FreeMark is Options.FreeMark, or what it was set to since.
+func (l *Log) FreeMark() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.o.FreeMark
+}
+
+// SetFreeMark changes Options.FreeMark, and raises or ends the alarm by it. It asks the disk, and calls Events.Alarm.
+func (l *Log) SetFreeMark(bytes uint64) {
+	l.mu.Lock()
+	l.o.FreeMark = bytes
+	l.mu.Unlock()
+	l.checkFree()
 }
 
 // checkFree raises or ends the alarm for a disk with less than FreeMark free.
