@@ -58,11 +58,11 @@ func (n *Node) facts() mgmt.Facts {
 // machine is what the node runs on.
 func (n *Node) machine() metrics.Machine {
 	m := metrics.Machine{
-		ResidentBytes: n.heldMemory(), MemoryLimitBytes: n.settings.MemoryLimit(n.memory.Bytes),
+		ResidentBytes: n.heldMemory(), MemoryLimitBytes: n.marks.memory.Load(), DiskLimitBytes: n.seglog.FreeMark(),
 		DiskUsedBytes: uint64(n.seglog.Stats().DiskBytes),
 	}
 	if usage, err := n.fs.Usage(n.settings.DataDir); err == nil {
-		m.DiskFreeBytes, m.DiskLimitBytes = usage.Free, n.settings.DiskFreeLimit(usage.Total, n.memory.Bytes)
+		m.DiskFreeBytes = usage.Free
 	}
 	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
 		m.OpenFiles = uint64(len(open))

@@ -95,6 +95,7 @@ type Node struct {
 	started     time.Time
 
 	alarms   diskAlarms
+	marks    marks
 	running  atomic.Bool   // the groups have been started
 	stopping chan struct{} // closed when Stop or fail begins
 	// handedOver is closed when others lead what this node led, and its links are gone.
@@ -115,12 +116,14 @@ type Node struct {
 // Start brings a node up and serves clients. It returns an error whose text
 // tells the operator what is wrong and what to do.
 func Start(o Options) (*Node, error) {
+	o.Memory = toldOr(o.Settings, o.Memory)
 	n := &Node{
 		settings: o.Settings, fs: o.FS, clock: o.Clock, log: o.Logger,
 		version: o.Version, memory: o.Memory, started: o.Clock.Now(),
 		stopping: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan struct{}), removal: removal{is: make(chan struct{})}, waits: o.Waits,
 	}
 	n.levels.known = o.levels()
+	n.beginMarks()
 	if limit := o.Memory.Bytes; limit > 0 {
 		n.ballast = newBallast(limit, o.Settings.MemoryLimit(limit), uint64(debug.SetMemoryLimit(-1)))
 	}
@@ -254,13 +257,14 @@ func (n *Node) openLog(o Options) (err error) {
 		groups.Transport, groups.Rest = raftTransport{m}, true // a peer that is silent is told of within a second
 	}
 	n.groups = replica.Open(groups)
+	// What publishers have in flight when the alarm comes must still fit on the disk, as acknowledgements behind it in the log are what
+	// frees space, and into memory, beside what is there already.
+	credit := nodeCredit(mark, o.Memory.Bytes)
 	queues := queuehost.Options{
 		Log: n.seglog, Node: n.groups, Clock: n.clock, Logger: n.log.With("room", "queuehost"),
-		TailCache: max(int64(s.Storage.TailCache), 1), // 0 in the file is none, not the default
-		Spill:     n.spill,
-		// What publishers have in flight when the alarm comes must still fit on
-		// the disk: acknowledgements behind it in the log are what frees space.
-		NodeCredit: nodeCredit(mark), ConnectionCredit: nodeCredit(mark) / 64,
+		TailCache:  max(int64(s.Storage.TailCache), 1), // 0 in the file is none, not the default
+		Spill:      n.spill,
+		NodeCredit: credit, ConnectionCredit: credit / 64,
 		Level: func() uint16 { return n.catalog.View().Level() },
 	}
 	n.catalog = catalog.New()
@@ -294,13 +298,6 @@ func (n *Node) openLog(o Options) (err error) {
 	n.openMembers(func(cmd []byte, done func(any, error)) { b.Commands.Propose(cmd, true, done) })
 	n.ready.Store(n.broker)
 	return nil
-}
-
-// nodeCredit is how many bytes all publishers together may have in flight
-// towards queues, on a disk with that mark.
-func nodeCredit(mark uint64) int64 {
-	const most, least = 256 << 20, 1 << 20
-	return int64(max(min(mark/2, most), least))
 }
 
 // commands is the catalog's group in the broker's words.

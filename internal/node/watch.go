@@ -19,41 +19,49 @@ const (
 	collectorMark = 0.8 // of the limit: where the garbage collector starts to work harder
 )
 
+// How often memory is looked at that is near its mark: before what publishers may send meanwhile leads over it.
+const (
+	memoryOften  = 20 * time.Millisecond
+	memoryInrush = 1 << 30 // bytes a second, more than a node takes in
+)
+
 // memoryWatch compares what the broker holds with the mark.
 type memoryWatch struct {
-	limit   MemoryLimit
-	mark    uint64
+	mark    func() uint64 // 0: none
 	held    func() uint64
 	collect func() // garbage, which counts as held
 	alarm   func(on bool, why string)
 	on      bool
-	looks   int // since the alarm went on
+	garbage int64 // clock.Mono: the last collection since the alarm, or its beginning
 }
 
-// collectEvery is how many looks pass between two collections of garbage while
-// the alarm is on.
-const collectEvery = 3
+// collectEvery is the time between two collections of garbage while the alarm is on.
+const collectEvery = 3 * time.Second
 
-// look raises or clears the alarm.
-func (w *memoryWatch) look() {
-	if w.mark == 0 {
-		return
+// look raises or clears the alarm, and returns after how long to look again.
+func (w *memoryWatch) look(now int64) time.Duration {
+	mark := w.mark()
+	if mark == 0 && !w.on {
+		return memoryEvery
 	}
-	if w.on {
+	if w.on && now-w.garbage >= int64(collectEvery) {
 		// Publishers are blocked: perhaps nothing else would bring the collector to its next turn.
-		if w.looks++; w.looks%collectEvery == 0 {
-			w.collect()
-		}
+		w.garbage = now
+		w.collect()
 	}
 	held := w.held()
 	switch {
-	case !w.on && held > w.mark:
-		w.on, w.looks = true, 0
-		w.alarm(true, fmt.Sprintf("%s in use, more than the mark of %s", size(held), size(w.mark)))
-	case w.on && held < uint64(float64(w.mark)*memoryBack):
+	case !w.on && held > mark:
+		w.on, w.garbage = true, now
+		w.alarm(true, fmt.Sprintf("%s in use, more than the mark of %s", size(held), size(mark)))
+	case w.on && (mark == 0 || held < uint64(float64(mark)*memoryBack)):
 		w.on = false
 		w.alarm(false, fmt.Sprintf("%s in use", size(held)))
 	}
+	if w.on {
+		return memoryEvery
+	}
+	return min(max(time.Duration(float64(mark-min(held, mark))/memoryInrush*float64(time.Second)), memoryOften), memoryEvery)
 }
 
 // heldMemory is what this process holds of the machine: all that the runtime
@@ -86,31 +94,41 @@ func collectorLimit(limit MemoryLimit, mark uint64, weight ballast, before int64
 	return int64(n) + int64(len(weight)), limit.Source
 }
 
-// watchMemory looks once a second until the node stops.
+// watchMemory looks until the node stops, once a second or, near the mark, more often.
 func (n *Node) watchMemory(limit MemoryLimit) {
 	w := &memoryWatch{
-		limit: limit,
-		mark:  n.settings.MemoryLimit(limit.Bytes),
-		held:  n.heldMemory, collect: runtime.GC,
+		mark: n.marks.memory.Load, held: n.heldMemory, collect: runtime.GC,
 		alarm: func(on bool, why string) { n.alarm(n.broker, broker.AlarmMemory, on, why) },
 	}
 	collector, says := "none", "nobody"
-	if at, source := collectorLimit(limit, w.mark, n.ballast, debug.SetMemoryLimit(-1)); at > 0 {
+	if at, source := collectorLimit(limit, w.mark(), n.ballast, debug.SetMemoryLimit(-1)); at > 0 {
 		defer debug.SetMemoryLimit(debug.SetMemoryLimit(at)) // the process may run another node afterwards
 		collector, says = size(uint64(at)), source
 	}
-	n.log.Info("memory limit", "bytes", limit.Bytes, "source", limit.Source, "mark", w.mark, "collector", collector, "collector_source", says)
+	n.log.Info("memory limit", "bytes", limit.Bytes, "source", limit.Source, "mark", w.mark(), "collector", collector, "collector_source", says)
 	back := newGiveBack(n.ballast)
 	ticks := n.clock.NewTicker(memoryEvery)
 	defer ticks.Stop()
+	due := make(chan struct{}, 1)
+	timer := n.clock.AfterFunc(w.look(n.clock.Mono()), func() { due <- struct{}{} })
+	defer timer.Stop()
 	for {
 		select {
 		case <-n.stopping:
 			return
+		case <-due:
+		case <-n.marks.changed:
+			if !timer.Stop() {
+				select {
+				case <-due:
+				default:
+				}
+			}
 		case <-ticks.C():
-			w.look()
 			back.look()
+			continue
 		}
+		timer.Reset(w.look(n.clock.Mono()))
 	}
 }
 
