@@ -8,7 +8,7 @@ BENCH ?=
 TAIL ?=
 PEER ?= rabbitmq
 
-.PHONY: help build vet test race cluster chaos interop nightly crash crash-short space recovery churn bench bench-compare bench-table bench-cluster bench-micro bench-rabbitmq tail power generate clean
+.PHONY: help build vet test race cluster chaos interop nightly crash crash-short flood flood-short space recovery churn bench bench-compare bench-table bench-cluster bench-micro bench-rabbitmq tail power generate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -46,6 +46,13 @@ crash-short: build ## a few rounds of it
 
 power: ## the power cut at each of the first thousand calls of the disk, on the whole broker
 	$(GO) test ./internal/node -run 'TestPowerCutAtEveryCall' -v -timeout 30m -args -power.calls 1000
+
+flood: build ## publishers without consumers, in 512 MiB of memory: with bodies kept in memory, and with what is set by default
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash flood
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash overflow
+
+flood-short: build ## the first of them
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash flood
 
 space: build ## one message held while ten million pass: the disk in use
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash space

@@ -5,6 +5,8 @@
 //	crash space     -n 10000000  one message held while n pass: how much disk is in use
 //	crash recovery  -n 1000000   n messages on the disk, kill -9: time to the first delivery
 //	crash churn     -n 1000000   one message requeued n times, consumers coming and going: the disk in use
+//	crash flood     -n 20        publishers without consumers for n seconds, in 512 MiB of memory: it lives
+//	crash overflow  -n 20        the same with what is set by default, where all goes to the disk
 //
 // The checks of rounds, per queue, after each restart: no confirmed persistent
 // message is lost; none comes twice without the redelivered flag; none comes
@@ -18,8 +20,8 @@
 //
 // Map of the files: main.go has the commands; journal.go what the client knows;
 // load.go the publishers and consumers; rounds.go the rounds and their checks;
-// stream.go is a fast publisher and consumer; space.go, recovery.go
-// and churn.go measure.
+// stream.go is a fast publisher and consumer; space.go, recovery.go,
+// churn.go and flood.go measure.
 package main
 
 import (
@@ -44,6 +46,8 @@ func main() {
 		"space":    {10_000_000, runSpace},
 		"recovery": {1_000_000, runRecovery},
 		"churn":    {1_000_000, runChurn},
+		"flood":    {20, runFlood},
+		"overflow": {20, runOverflow},
 	}
 	mode, known := modes[os.Args[1]]
 	if !known {
@@ -63,7 +67,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: crash rounds|space|recovery|churn [-n N] [-seed S] [-v] [-dir DIR]")
+	fmt.Fprintln(os.Stderr, "usage: crash rounds|space|recovery|churn|flood|overflow [-n N] [-seed S] [-v] [-dir DIR]")
 	os.Exit(2)
 }
 

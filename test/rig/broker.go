@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -27,6 +28,8 @@ type Broker struct {
 	HTTP   string   // health and metrics
 	Log    string   // file with what it prints
 	Extra  []string // more arguments of serve
+	// Through is a command that runs what stands behind it in its own place, such as MemoryGroup.Through.
+	Through []string
 
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
@@ -137,7 +140,8 @@ func (b *Broker) Launch() error {
 	}
 	defer log.Close()
 	args := append([]string{"serve", "--data", b.Data, "--listen", b.Addr, "--http", b.HTTP}, b.Extra...)
-	b.cmd = exec.Command(b.Binary, args...)
+	line := append(append(slices.Clone(b.Through), b.Binary), args...)
+	b.cmd = exec.Command(line[0], line[1:]...)
 	b.cmd.Stdout, b.cmd.Stderr = log, log
 	b.cmd.SysProcAttr = dieWithParent()
 	if err := b.cmd.Start(); err != nil {

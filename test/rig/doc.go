@@ -7,6 +7,6 @@
 // Map of the files: binary.go builds or finds the binary; broker.go is one
 // running broker with its data folder; cluster.go is several that belong
 // together, and network.go what lies between them: proxies that hold, cut and
-// slow what nodes send each other; proc.go reads memory and disk figures,
-// metrics.go the metrics page.
+// slow what nodes send each other; memgroup.go is a control group with a limit of
+// memory; proc.go reads memory and disk figures, metrics.go the metrics page.
 package rig

@@ -10,18 +10,24 @@ import (
 )
 
 // RSS is the resident memory of a process in bytes (Linux only).
-func RSS(pid int) (uint64, error) {
+func RSS(pid int) (uint64, error) { return statusOf(pid, "VmRSS") }
+
+// PeakRSS is the most that it has had.
+func PeakRSS(pid int) (uint64, error) { return statusOf(pid, "VmHWM") }
+
+// statusOf reads a size from a process' status.
+func statusOf(pid int, name string) (uint64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(status)) {
 		var kb uint64
-		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &kb); n == 1 {
+		if n, _ := fmt.Sscanf(line, name+": %d kB", &kb); n == 1 {
 			return kb << 10, nil
 		}
 	}
-	return 0, fmt.Errorf("no VmRSS of process %d", pid)
+	return 0, fmt.Errorf("no %s of process %d", name, pid)
 }
 
 // DiskUsed is what the files under dir really take, in blocks, and how many
