@@ -175,6 +175,9 @@ func (c *Conn) Consume(r Consume) (*Subscription, *amqperr.Error) {
 	if err := c.b.checkConsumerArguments(q, r.Arguments); err != nil {
 		return nil, err
 	}
+	if r.Exclusive && c.b.view().Effective(q).SingleActive {
+		return nil, amqperr.ConsumeExclusive(c.vhost, q.Name) // where one is active anyway the others are to wait for it
+	}
 	return c.attach(r, q, h, nil)
 }
 
