@@ -84,6 +84,10 @@ var since3 = map[string]argument{
 	"x-consumer-timeout":        {types: "cq", check: checkCount, there: always},
 	"x-max-in-memory-length":    {types: "q", check: checkCount, there: always}, // of no effect, as in RabbitMQ
 	"x-max-in-memory-bytes":     {types: "q", check: checkCount, there: always},
+
+	// Of no effect: how long a node may be away is the same for all queues, and members go where there are fewest.
+	"x-consumer-disconnected-timeout": {types: "q", check: checkCount, there: always},
+	"x-member-placement-tag":          {types: "q", check: checkTag, there: always},
 }
 
 // by returns what the rules of a version say of the argument.
