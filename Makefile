@@ -8,7 +8,7 @@ BENCH ?=
 TAIL ?=
 PEER ?= rabbitmq
 
-.PHONY: help build vet test race cluster chaos interop nightly crash crash-short flood flood-short space recovery churn bench bench-compare bench-table bench-cluster bench-micro bench-rabbitmq tail power generate clean
+.PHONY: help build vet test race cluster chaos interop examples nightly crash crash-short flood flood-short space recovery churn bench bench-compare bench-table bench-cluster bench-micro bench-rabbitmq tail power generate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -33,6 +33,9 @@ chaos: build ## three nodes under load and harm for MINUTES, and what the client
 
 interop: build ## the suites and sessions of other clients; installs what they need
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/interop
+
+examples: build ## the examples, and what they print; installs python3-pika
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./examples/run
 
 nightly: build ## what takes very long: clusters, and pika and Java against three nodes that end and come back
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) test ./test/blackbox -run 'TestCluster|TestQuorum' -count 1 -timeout 30m -args -heavy -long

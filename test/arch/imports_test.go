@@ -71,7 +71,7 @@ var forbidden = map[string]string{
 var onlyImporters = map[string][]string{
 	"go.etcd.io/raft":                {"replica"},
 	"github.com/spf13/cobra":         {"cmd", "mgmt"},
-	"github.com/rabbitmq/amqp091-go": {"test"},
+	"github.com/rabbitmq/amqp091-go": {"test", "examples"},
 }
 
 // fromOutside are rooms that know the broker only through a socket, with all

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"holdfast/test/rig"
 )
 
 // outcome is how one test ended.
@@ -73,31 +75,16 @@ func choose(suites []suite, only string) ([]suite, error) {
 
 // install brings the system's packages that are missing.
 func install(chosen []suite) error {
-	var missing []string
+	var packages []string
 	for _, s := range chosen {
-		for _, p := range s.packages {
-			out, err := exec.Command("dpkg-query", "-W", "-f", "${Status}", p).Output()
-			if (err != nil || !strings.Contains(string(out), "install ok installed")) && !slices.Contains(missing, p) {
-				missing = append(missing, p)
-			}
-		}
-	}
-	if len(missing) == 0 {
-		return nil
+		packages = append(packages, s.packages...)
 	}
 	// A machine may have a Java or Node that no package brought.
-	missing = slices.DeleteFunc(missing, func(p string) bool {
+	missing := slices.DeleteFunc(rig.Missing(packages...), func(p string) bool {
 		_, err := exec.LookPath("javac")
 		return p == "default-jdk-headless" && err == nil
 	})
-	for _, args := range [][]string{{"update", "-qq"}, append([]string{"install", "-qq", "-y", "--no-install-recommends"}, missing...)} {
-		apt := exec.Command("apt-get", args...)
-		apt.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := apt.CombinedOutput(); err != nil {
-			return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, out)
-		}
-	}
-	return nil
+	return rig.Install(missing...)
 }
 
 // command runs a command with a bound, its output in a file of the suite's
