@@ -243,8 +243,8 @@ func (b *Broker) queueInfo(v *catalog.View, q *catalog.Queue, h *queuehost.Handl
 	}
 	s := h.Stats()
 	info.Stale = h.Unavailable() != nil || info.State != "running" || h.Quorum() && info.Leader == ""
-	info.MessagesReady, info.MessagesUnacknowledged = s.Ready, s.Unacked
-	info.Messages, info.Consumers = s.Ready+s.Unacked, s.Consumers
+	info.MessagesReady, info.MessagesUnacknowledged, info.MessagesDelayed = s.Ready, s.Unacked, s.Delayed
+	info.Messages, info.Consumers = s.Ready+s.Unacked+s.Delayed, s.Consumers
 	info.Counters = QueueCounters{
 		Published: s.Published, Delivered: s.Delivered, Acked: s.Acked, Redelivered: s.Redelivered,
 		Gets: s.Gets, GetsEmpty: s.GetsEmpty,

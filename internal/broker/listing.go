@@ -34,6 +34,7 @@ type QueueInfo struct {
 	Owner                  string         `json:"owner_connection,omitempty"`
 	MessagesReady          uint64         `json:"messages_ready"`
 	MessagesUnacknowledged uint64         `json:"messages_unacknowledged"`
+	MessagesDelayed        uint64         `json:"messages_delayed"` // neither: they wait for their time
 	Messages               uint64         `json:"messages"`
 	Consumers              uint64         `json:"consumers"`
 	SingleActive           string         `json:"single_active_consumer_tag"` // of the one that gets messages, if only one may

@@ -48,6 +48,9 @@ func (b *Broker) hostSettings(q *catalog.Queue) (s queuehost.Settings) {
 		s.Expires = time.Duration(ms) * time.Millisecond
 	}
 	s.Paused = q.Paused
+	if ms, is := e.Delay.Value(); is {
+		s.Delays, s.Delay = true, time.Duration(ms)*time.Millisecond
+	}
 	switch ms, is := e.ConsumerTimeout.Value(); {
 	case is:
 		s.ConsumerTimeout = max(time.Duration(ms)*time.Millisecond, time.Millisecond)

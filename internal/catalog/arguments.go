@@ -62,6 +62,7 @@ var arguments = []argument{
 	{argMasterLocator, "c", nil, always},
 	{argLeaderLocator, "cqs", oneOf("client-local", "balanced", "random", "least-leaders", minMasters), always},
 	{"x-member-placement-tag", "q", checkTag, nil},
+	{"x-delivery-delay", "cqs", nil, always}, // unknown to the first rules, as to RabbitMQ: kept, and without a meaning
 }
 
 // since3 are the arguments of which the third rules say something else than the second: what they say, and, where there says
@@ -82,6 +83,7 @@ var since3 = map[string]argument{
 	"x-max-priority":            {types: "c", check: checkPriority, there: always},
 	"x-single-active-consumer":  {types: "cq", check: checkBool, there: always},
 	"x-consumer-timeout":        {types: "cq", check: checkCount, there: always},
+	"x-delivery-delay":          {types: "cq", check: checkTTL, there: always},
 	"x-max-in-memory-length":    {types: "q", check: checkCount, there: always}, // of no effect, as in RabbitMQ
 	"x-max-in-memory-bytes":     {types: "q", check: checkCount, there: always},
 

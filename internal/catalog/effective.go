@@ -25,6 +25,7 @@ type Settings struct {
 	DeliveryLimit       Limit
 	SingleActive        bool  // one consumer at a time
 	MaxPriority         uint8 // of a classic queue; 0: its messages have none
+	Delay               Limit // before a message is ready
 	ConsumerTimeout     Limit // for an acknowledgement
 	DisconnectedTimeout Limit // for a consumer whose node is away
 	Retry               Retry
@@ -226,6 +227,9 @@ func merge(q *Queue, policy, operator *Policy) *Effective {
 	e.Expires, e.MessageTTL = s.limit(keyExpires, longestTTL), s.limit(keyMessageTTL, longestTTL)
 	e.MaxLength, e.MaxBytes = s.limit(keyMaxLength, unbounded), s.limit(keyMaxBytes, unbounded)
 	e.ConsumerTimeout, e.DisconnectedTimeout = s.limit(keyConsumerTimeout, longestTTL), s.limit(keyDisconnected, longestTTL)
+	if n, is := s.value(keyDelay, argumentWins).(int64); is && n >= 0 {
+		e.Delay = LimitOf(uint64(min(n, longestTTL)))
+	}
 	overflow := argumentWins
 	if q.Type == Quorum {
 		overflow = policyWins

@@ -72,6 +72,8 @@ func TestEffectiveSettings(t *testing.T) {
 		{policy: m{"dead-letter-strategy": "at-least-once", "dead-letter-exchange": "a"},
 			classic: Settings{DeadLetter: DeadLetter{On: true, Exchange: "a", Strategy: "at-least-once"}}, same: true},
 		{policy: m{"max-in-memory-length": 1, "max-length": 5}, quorum: Settings{MaxLength: limit(5)}}, // not for a classic queue
+		{args: m{"x-delivery-delay": 5}, policy: m{"delivery-delay": 4}, classic: Settings{Delay: limit(5)}, same: true},
+		{policy: m{"delivery-delay": 0}, classic: Settings{Delay: limit(0)}, same: true},
 		{args: m{"x-single-active-consumer": true, "x-max-priority": 9}, classic: Settings{SingleActive: true, MaxPriority: 9}, same: true},
 		{args: m{"x-consumer-timeout": 7, "x-consumer-disconnected-timeout": 8}, policy: m{"consumer-timeout": 6, "consumer-disconnected-timeout": 9},
 			classic: Settings{ConsumerTimeout: limit(6), DisconnectedTimeout: limit(8)}, same: true},

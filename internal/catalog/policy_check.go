@@ -27,6 +27,7 @@ const (
 	keyRetryType          = "delayed-retry-type"
 	keyRetryMin           = "delayed-retry-min"
 	keyRetryMax           = "delayed-retry-max"
+	keyDelay              = "delivery-delay"
 	keyExpires            = "expires"
 	keyMessageTTL         = "message-ttl"
 	keyMaxLength          = "max-length"
@@ -69,6 +70,9 @@ var policyKeys = map[string]policyKey{
 	keyLeaderLocator:      {among("client-local", "balanced", "random", "least-leaders"), "is not a valid queue leader locator value", nil, ""},
 	keyTargetSize:         {from(1), "is not a valid qq target count value", higher, "cs"},
 	keyPlacementTag:       {isName, "is not a valid member-placement-tag value. Must be a non-empty string", operators, ""},
+
+	// Not RabbitMQ's.
+	keyDelay: {within(0, longestTTL), "is not a valid delivery delay", nil, "s"},
 
 	// These change nothing here.
 	"max-in-memory-length":          {from(0), "is not a valid maximum memory in bytes", lower, "cs"},

@@ -63,6 +63,8 @@ func TestDefinitionsAreChecked(t *testing.T) {
 		{`{"dead-letter-strategy":"at-least-once"}`, "", false},
 		{`{"dead-letter-strategy":"twice"}`, `<<"twice">> is not a valid dead letter strategy`, false},
 		{`{"consumer-timeout":0,"consumer-disconnected-timeout":0}`, "", false},
+		{`{"delivery-delay":315360000000}`, "", false},
+		{`{"delivery-delay":315360000001}`, "315360000001 is not a valid delivery delay", false},
 		{`{"consumer-timeout":-1}`, "-1 is not a valid consumer timeout", false},
 		{`{"consumer-disconnected-timeout":-1}`, "-1 is not a valid consumer disconnected timeout", false},
 		{`{"queue-leader-locator":"balanced"}`, "", false},

@@ -265,7 +265,8 @@ func (n *Node) openLog(o Options) (err error) {
 		TailCache:  max(int64(s.Storage.TailCache), 1), // 0 in the file is none, not the default
 		Spill:      n.spill,
 		NodeCredit: credit, ConnectionCredit: credit / 64,
-		Level: func() uint16 { return n.catalog.View().Level() },
+		Level:  func() uint16 { return n.catalog.View().Level() },
+		Prompt: true,
 	}
 	n.catalog = catalog.New()
 	n.catalog.Raising = n.raising

@@ -65,7 +65,7 @@ func (h *host) sealQueue(o *op) {
 		o.call.counted(0, h.refusal())
 	case o.flag && h.m.Consumers() > 0:
 		o.call.counted(0, amqperr.QueueInUse(h.known().VHost, h.known().Name))
-	case o.flag2 && ready > 0:
+	case o.flag2 && ready+h.m.Delayed() > 0:
 		o.call.counted(0, amqperr.QueueNotEmpty(h.known().VHost, h.known().Name))
 	default:
 		h.sealed = true
@@ -133,6 +133,7 @@ func (h *host) end(reason, err error) {
 	h.unstable = fifo[logged]{}
 	h.m = nil
 	h.stats.ready.Store(0)
+	h.stats.delayed.Store(0)
 	h.stats.unacked.Store(0)
 	h.stats.consumers.Store(0)
 	h.countBodies()

@@ -5,7 +5,9 @@ import (
 	"container/heap"
 	"slices"
 	"sync"
+	"time"
 
+	"holdfast/internal/clock"
 	"holdfast/internal/planted"
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
@@ -23,7 +25,16 @@ const (
 type dues struct {
 	mu   sync.Mutex
 	heap dueHeap
+
+	// Where they are woken at that very time, and not by somebody who calls tick now and then.
+	clock clock.Clock // nil: they are not
+	timer clock.Timer
+	rings int64 // when the timer does; 0: it does not
+	rang  int64 // when it did last
 }
+
+// duesApart is how long there is between two times at which queues are woken, at least: what is due in between is done with it.
+const duesApart = int64(5 * time.Millisecond)
 
 // due is a queue and a time. It counts only if it is the one that the queue has.
 type due struct {
@@ -56,6 +67,34 @@ func (x *dues) set(h *host, at int64) {
 	}
 	h.due = at
 	heap.Push(&x.heap, due{at, h})
+	x.arm()
+}
+
+// arm sets the timer for what is due first.
+func (x *dues) arm() {
+	if x.clock == nil || len(x.heap) == 0 {
+		return
+	}
+	at := max(x.heap[0].at, x.rang+duesApart)
+	if x.rings != 0 && x.rings <= at {
+		return
+	}
+	x.rings = at
+	d := time.Duration(max(at-x.clock.Mono(), 0))
+	if x.timer == nil {
+		x.timer = x.clock.AfterFunc(d, x.ring)
+	} else {
+		x.timer.Reset(d)
+	}
+}
+
+// ring is what the timer does.
+func (x *dues) ring() {
+	now := x.clock.Mono()
+	x.mu.Lock()
+	x.rings, x.rang = 0, now
+	x.mu.Unlock()
+	x.tick(now)
 }
 
 // tick wakes the queues whose time has come.
@@ -69,6 +108,7 @@ func (x *dues) tick(now int64) {
 			list = append(list, d.h)
 		}
 	}
+	x.arm()
 	x.mu.Unlock()
 	slices.SortFunc(list, func(a, b *host) int { return cmp.Compare(a.def.ID, b.def.ID) })
 	for _, h := range list {

@@ -552,6 +552,9 @@ func appendExplanation(dst []byte, x *Explanation) []byte {
 	for _, l := range x.Lines {
 		dst = bytecodec.AppendBytes(dst, l)
 	}
+	if x.Delayed > 0 { // a line that is none: there are such messages only where all nodes know of it
+		dst = bytecodec.AppendBytes(dst, bytecodec.AppendUint([]byte{0}, x.Delayed))
+	}
 	return dst
 }
 
@@ -560,7 +563,15 @@ func (c *cut) explanation() (x Explanation) {
 	x.OldestUnacked = time.Duration(c.Uint())
 	x.BlockedBy = c.Text()
 	for len(c.Rest) > 0 {
-		if l := c.Bytes(); !c.Bad() {
+		l := c.Bytes()
+		switch {
+		case c.Bad():
+		case len(l) > 0 && l[0] == 0:
+			d := bytecodec.Over(l[1:])
+			if x.Delayed = d.Uint(); d.End() != nil {
+				c.Fail()
+			}
+		default:
 			x.Lines = append(x.Lines, string(l))
 		}
 	}

@@ -84,6 +84,7 @@ func TestFarMessagesAsTheyAreRead(t *testing.T) {
 		{kind: answerListed, req: 3, listed: []ConsumerInfo{{ID: 4, Spec: testSpec(), Unacked: 9, Is: SingleActive}, {ID: 5}}},
 		{kind: answerListed, req: 3},
 		{kind: answerBarrier, n: uint64(Gone)},
+		{kind: answerExplained, explained: Explanation{Stats: Stats{Delayed: 1 << 50}, BlockedBy: "disk", Lines: []string{"one"}}},
 		{kind: answerExplained, explained: Explanation{
 			Stats: Stats{Ready: 1, Unacked: 2, Consumers: 3, Published: 4, Delivered: 5, Acked: 6, Redelivered: 7,
 				Gets: 8, GetsEmpty: 9, BodiesInMemory: 10, BodiesSpilled: 11, Unstable: 12},

@@ -28,16 +28,16 @@ type host struct {
 	session   queue.SessionID // the session of this incarnation; 0: not open yet
 	uploads   uint64          // big messages put in so far
 
-	alert atomic.Uint32 // alertDue and others
-	used  int64         // clock.Mono when somebody used the queue last, if it expires
-	due   int64         // clock.Mono when time has to be looked at, 0: no matter when; guarded by the mutex of Registry.dues
+	used int64 // clock.Mono when somebody used the queue last, if it expires
+	due  int64 // clock.Mono when time has to be looked at, 0: no matter when; guarded by the mutex of Registry.dues
 
 	aside *aside // or nil
 
 	// What was taken from the inbox, and how far it is packed.
 	urgent      *batch
 	taken       *batch
-	nextPub     int
+	alert       atomic.Uint32 // alertDue and others; here, since it is small
+	nextPub     int32
 	nextOp      int32
 	nextUrgent  int32
 	packedOfRun int32 // publishes of the op at nextOp that are packed

@@ -201,7 +201,7 @@ func (h *host) purge(leader uint64) {
 		b.recycle()
 	}
 	if h.taken != nil {
-		h.drop(h.taken, int(h.nextOp), h.nextPub, int(h.packedOfRun), leader)
+		h.drop(h.taken, int(h.nextOp), int(h.nextPub), int(h.packedOfRun), leader)
 		h.taken = nil
 	}
 	h.nextOp, h.nextPub, h.packedOfRun, h.chunksOfBig, h.deferred = 0, 0, 0, 0, false

@@ -26,6 +26,9 @@ type pack struct {
 	ready    int64    // ready messages after it at least, if nobody consumes
 	examine  bool     // what messages say of priority and expiration counts
 	weigh    bool     // their sizes count
+	delays   bool     // they wait before they are ready, for
+	delay    uint64   // ns, or what they say themselves
+	forwards bool     // nothing else counts that they say
 	refuses  bool     // the machine may refuse publishes
 	paused   bool     // nothing is delivered
 	top      uint8    // the highest priority there is

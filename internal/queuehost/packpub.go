@@ -12,14 +12,14 @@ import (
 func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
 	invariant.Pass("queuehost", "publish packed")
 	if h.m == nil || h.refusal() != nil {
-		ps := h.taken.publishes[h.nextPub : h.nextPub+int(o.n)-int(h.packedOfRun)]
+		ps := h.taken.publishes[h.nextPub : h.nextPub+int32(o.n)-h.packedOfRun]
 		if h.m != nil && h.sealed {
 			a := h.besides()
 			a.parked = append(a.parked, ps...)
 		} else {
 			h.turnAway(ps, h.publishRefused())
 		}
-		h.nextPub += len(ps)
+		h.nextPub += int32(len(ps))
 		h.nextOp, h.packedOfRun, h.chunksOfBig = h.nextOp+1, 0, 0
 		return next
 	}
@@ -52,7 +52,7 @@ func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
 // packSmall packs small messages of one kind, at most limit of them, as one Enqueue.
 func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) {
 	ps := h.taken.publishes
-	from := h.nextPub
+	from := int(h.nextPub)
 	persistent := h.isPersistent(&ps[from])
 	h.persistent = h.persistent || persistent
 	kind := h.traits(p, ps[from].Message.Head)
@@ -89,17 +89,17 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 	if p.weigh {
 		l.Bytes = kind.size * uint64(count)
 	}
-	if kind.ttl > 0 {
-		l.Terms = &queue.Terms{TTL: kind.ttl}
-	}
+	l.Terms = kind.terms()
 	if of != nil {
 		p.enqueued(l, of, ps[to-1].Seq)
 		p.held = append(p.held, ps[from:to])
 	}
 	p.bytes += bytes
 	p.put(kind.lane, count)
-	p.ready += int64(count)
-	h.nextPub = to
+	if kind.delay == 0 {
+		p.ready += int64(count)
+	}
+	h.nextPub = int32(to)
 	h.packedOfRun += int32(count)
 }
 
@@ -164,13 +164,28 @@ func (p *pack) enqueued(c *queue.Command, ls *leadSession, seq uint64) {
 
 // traits is what the messages of one Enqueue have in common.
 type traits struct {
-	lane uint8
-	ttl  queue.Limit
-	size uint64 // of the body, if sizes count
+	lane  uint8
+	ttl   queue.Limit
+	delay uint64 // ns
+	size  uint64 // of the body, if sizes count
+}
+
+// terms are those of an Enqueue; nil for most.
+func (x *traits) terms() *queue.Terms {
+	if x.ttl == 0 && x.delay == 0 {
+		return nil
+	}
+	return &queue.Terms{TTL: x.ttl, Delay: x.delay}
 }
 
 // traits reads those of a message from its head. Most messages have none: that is seen at a glance.
 func (h *host) traits(p *pack, head []byte) (x traits) {
+	if p.delays {
+		x.delay = p.delayOf(head)
+		if p.forwards {
+			return x
+		}
+	}
 	special := p.examine && message.Special(head)
 	if !special && !p.weigh {
 		return x
@@ -186,6 +201,15 @@ func (h *host) traits(p *pack, head []byte) (x traits) {
 		}
 	}
 	return x
+}
+
+// delayOf returns for how many ns a message waits before it is ready.
+func (p *pack) delayOf(head []byte) uint64 {
+	v, err := message.Parse(head)
+	if err != nil {
+		return p.delay
+	}
+	return max(p.delay, uint64(message.Delay(v.Properties))*1e6)
 }
 
 // The priorities of a quorum queue, as in RabbitMQ (https://www.rabbitmq.com/docs/quorum-queues#priorities). Lane 0 is that
@@ -247,7 +271,7 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish, of *leadSession) b
 	if persistent && m.hurried() {
 		e.Sync = true
 	}
-	p.runs = append(p.runs, run{from: h.nextPub, to: h.nextPub + 1, persistent: persistent, cmd: uint32(len(p.cmds))})
+	p.runs = append(p.runs, run{from: int(h.nextPub), to: int(h.nextPub) + 1, persistent: persistent, cmd: uint32(len(p.cmds))})
 	p.cmds = append(p.cmds, queue.Command{
 		Kind: queue.Enqueue, Count: 1, Persistent: persistent, Bytes: uint64(m.Message.Size()),
 		Chunks: uint32(len(chunks)), Session: session, Upload: h.uploads, Lane: kind.lane,
@@ -256,15 +280,15 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish, of *leadSession) b
 	if p.weigh {
 		c.Bytes = kind.size
 	}
-	if kind.ttl > 0 {
-		c.Terms = &queue.Terms{TTL: kind.ttl}
-	}
+	c.Terms = kind.terms()
 	if of != nil {
 		p.enqueued(c, of, m.Seq)
 		p.held = append(p.held, h.taken.publishes[h.nextPub:h.nextPub+1])
 	}
 	p.put(kind.lane, 1)
-	p.ready++
+	if kind.delay == 0 {
+		p.ready++
+	}
 	h.chunksOfBig = 0
 	h.nextPub++
 	h.packedOfRun++

@@ -52,6 +52,8 @@ type Options struct {
 	Self uint64
 	// Stepped says that a simulator calls StepLoop.
 	Stepped bool
+	// Prompt says that what is due in a queue is not left until the next Tick.
+	Prompt bool
 	// Wait bounds how long an operation on a quorum queue waits for a leader (15 s).
 	Wait time.Duration
 	// Leader is told when a member here hears of another leader of its queue; 0: there is
@@ -136,6 +138,9 @@ func New(o Options) *Registry {
 		near: neighbours{homes: map[uint64]*home{}, guests: map[uint64]*guest{}, fars: map[seglog.GroupID]*far{}},
 	}
 	r.loads.reg, r.loop.reg = r, r
+	if o.Prompt {
+		r.dues.clock = o.Clock
+	}
 	r.ending = map[seglog.GroupID]int{}
 	r.health.nodes = map[uint64]nodeHealth{}
 	n := int64(o.Node.Shards())

@@ -121,4 +121,7 @@ func (h *host) packAsSet(p *pack) {
 	p.refuses = s.Overflow != queue.OverflowDropHead || s.HeldMost > 0 || s.HeldMostBytes > 0
 	p.top = s.TopPriority
 	p.paused = s.Paused
+	if with := h.known().Settings; with != nil {
+		p.delays, p.delay, p.forwards = with.Delays, uint64(with.Delay), s.Forward
+	}
 }

@@ -18,11 +18,12 @@ type Stats struct {
 	BodiesInMemory            uint64 // bytes
 	BodiesSpilled             uint64 // bytes of bodies that are on disk and not in the log, about
 	Unstable                  uint64 // publishes that wait for the disk
+	Delayed                   uint64 // messages that wait for a time, and those whose time has come and which have yet to be carried on
 }
 
 // counters are what Stats are read from; the worker writes them.
 type counters struct {
-	ready, unacked, consumers                                 atomic.Uint64
+	ready, unacked, consumers, delayed                        atomic.Uint64
 	published, delivered, acked, redelivered, gets, getsEmpty atomic.Uint64
 	bodies, spilled, unstable                                 atomic.Int64
 }
@@ -34,7 +35,7 @@ func (c *counters) read() Stats {
 		Acked: c.acked.Load(), Redelivered: c.redelivered.Load(),
 		Gets: c.gets.Load(), GetsEmpty: c.getsEmpty.Load(),
 		BodiesInMemory: uint64(max(c.bodies.Load(), 0)), BodiesSpilled: uint64(max(c.spilled.Load(), 0)),
-		Unstable: uint64(max(c.unstable.Load(), 0)),
+		Unstable: uint64(max(c.unstable.Load(), 0)), Delayed: c.delayed.Load(),
 	}
 }
 
@@ -58,6 +59,11 @@ func (h *host) countMessages() {
 	h.stats.ready.Store(h.m.Ready())
 	h.stats.unacked.Store(h.m.Unacked())
 	h.stats.consumers.Store(uint64(h.m.Consumers()))
+	delayed := h.m.Delayed()
+	if delayed > 0 || h.m.DeadCount() > 0 && h.m.Settings().Forward {
+		delayed += h.m.DeadCount()
+	}
+	h.stats.delayed.Store(delayed)
 }
 
 // Explanation says how a queue stands and why its ready messages do not move.
@@ -82,6 +88,9 @@ func (h *host) explain() Explanation {
 	}
 	say := func(format string, args ...any) { x.Lines = append(x.Lines, fmt.Sprintf(format, args...)) }
 	say("%d ready, %d unacked, %s.", e.Ready, e.Unacked, count(h.m.Consumers(), "consumer"))
+	if e.Delayed > 0 {
+		say("Waiting for their time: %s.", count(e.Delayed, "message"))
+	}
 	standings := map[queue.Standing]int{}
 	for _, c := range e.Consumers {
 		if c.Standing != queue.Getting {
