@@ -44,6 +44,7 @@ const (
 	fieldSet // length in bytes, settings
 	fieldTTL
 	fieldDelay
+	fieldTimeout
 
 	fieldsAll = 1<<iota - 1
 )
@@ -104,7 +105,8 @@ func appendCommand(dst []byte, c *Command) []byte {
 func (c *Command) rareMask() uint64 {
 	t := c.terms()
 	return maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter) |
-		maskIf(t.Heard, fieldHeard) | bit(t.Set != nil, fieldSet) | maskIf(uint64(t.TTL), fieldTTL) | maskIf(t.Delay, fieldDelay)
+		maskIf(t.Heard, fieldHeard) | bit(t.Set != nil, fieldSet) | maskIf(uint64(t.TTL), fieldTTL) | maskIf(t.Delay, fieldDelay) |
+		maskIf(t.Timeout, fieldTimeout)
 }
 
 func (c *Command) appendRare(dst []byte) []byte {
@@ -117,7 +119,7 @@ func (c *Command) appendRare(dst []byte) []byte {
 	if t.Set != nil {
 		dst = bytecodec.AppendBytes(dst, t.Set.append(nil))
 	}
-	for _, f := range [...]uint64{uint64(t.TTL), t.Delay} {
+	for _, f := range [...]uint64{uint64(t.TTL), t.Delay, t.Timeout} {
 		if f != 0 {
 			dst = bytecodec.AppendUint(dst, f)
 		}
@@ -238,6 +240,9 @@ func (d *decoder) rare(c *Command, mask uint64) {
 	}
 	if mask&fieldDelay != 0 {
 		c.Terms.Delay = d.Uint()
+	}
+	if mask&fieldTimeout != 0 {
+		c.Terms.Timeout = d.Uint()
 	}
 	if c.Terms != nil && *c.Terms == noTerms {
 		c.Terms = nil

@@ -49,6 +49,7 @@ func sampleCommands() []Command {
 		{Kind: Enqueue, Count: 2, Terms: &Terms{Delay: 1<<64 - 1}},
 		{Kind: Weigh, First: 7, Last: 9, Bytes: 1 << 40},
 		{Kind: Attach, Session: 7, Consumer: 1, Credit: 5, Priority: -5, Terms: &Terms{Ranked: true}},
+		{Kind: Attach, Session: 7, Consumer: 1, Getter: true, Terms: &Terms{Timeout: 1<<64 - 1}},
 		{Kind: Enqueue, Count: 2, Terms: &Terms{TTL: Most(^uint64(0)), Heard: 9}},
 		{Kind: Enqueue, Count: 2, Terms: &Terms{TTL: Most(0)}},
 		{Kind: Settle, Session: 7, Consumer: 3, First: 10, Last: 10, How: Discard, Blameless: true},

@@ -165,11 +165,12 @@ type Command struct {
 
 // Terms is what few commands have. nil is the same as the zero value.
 type Terms struct {
-	Heard  uint64    // Enqueue: the session knows what became of its publishes up to this Seq
-	Set    *Settings // Set; nil: nothing special
-	TTL    Limit     // Enqueue: milliseconds
-	Delay  uint64    // Enqueue: nanoseconds, counted in whole milliseconds
-	Ranked bool      // Attach: Priority counts
+	Heard   uint64    // Enqueue: the session knows what became of its publishes up to this Seq
+	Set     *Settings // Set; nil: nothing special
+	TTL     Limit     // Enqueue: milliseconds
+	Delay   uint64    // Enqueue: nanoseconds, counted in whole milliseconds
+	Ranked  bool      // Attach: Priority counts
+	Timeout uint64    // Attach: nanoseconds for which the consumer may hold a message, for the host; 0: for ever. It is kept with it
 }
 
 var noTerms Terms

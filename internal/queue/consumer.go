@@ -12,6 +12,7 @@ type consumer struct {
 	id      ConsumerID
 	session SessionID
 	outer   uint64 // what its session calls it
+	timeout uint64 // as its Attach said
 
 	credit   uint32
 	prefetch uint32
@@ -114,8 +115,11 @@ func (m *Machine) attach(c *Command, fx *Effects) {
 	}
 	con.inactive = m.extra != nil && m.extra.set.SingleActive && !con.getter
 	m.doubt()
-	if c.terms().Ranked {
-		con.ranked, con.level = true, c.Priority
+	if t := c.terms(); t != &noTerms {
+		con.timeout = t.Timeout
+		if t.Ranked {
+			con.ranked, con.level = true, c.Priority
+		}
 	}
 	if con.getter {
 		con.credit, con.exclusive, con.wake = 0, false, false

@@ -112,6 +112,9 @@ func (g *generator) command() Command {
 		}
 		if g.rich && g.flip() {
 			c.Terms, c.Priority = &Terms{Ranked: g.flip()}, int32(g.IntN(4))-1
+			if g.flip() {
+				c.Terms.Timeout = 1 + g.Uint64N(1<<40)
+			}
 		}
 		if getter, used := g.getters[c.Consumer]; used {
 			c.Getter = getter

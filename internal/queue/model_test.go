@@ -62,6 +62,7 @@ type modelConsumer struct {
 	delivered        uint64
 	outer            uint64
 	level            int32
+	timeout          uint64
 	inactive         bool
 }
 
@@ -304,6 +305,7 @@ func (m *model) attach(c *Command, con *modelConsumer, s *modelSession) {
 	if c.terms().Ranked {
 		con.level = c.Priority
 	}
+	con.timeout = c.terms().Timeout
 	con.inactive = m.set.SingleActive && !con.getter
 	m.consumers = append(m.consumers, con)
 	if con.getter {

@@ -29,6 +29,7 @@ type ConsumerRef struct {
 	Cancelled bool   // it only holds messages
 	Delivered uint64 // delivery ids given out
 	Held      uint64 // messages it holds
+	Timeout   uint64 // as its Attach said
 }
 
 // ConsumersOf calls f for every consumer and getter of a session, cancelled ones
@@ -36,7 +37,7 @@ type ConsumerRef struct {
 func (m *Machine) ConsumersOf(id SessionID, f func(ConsumerRef)) {
 	for _, c := range m.consumers {
 		if c.session == id {
-			f(ConsumerRef{c.id, c.outer, c.getter, c.cancelled, c.delivered, c.held.count})
+			f(ConsumerRef{c.id, c.outer, c.getter, c.cancelled, c.delivered, c.held.count, c.timeout})
 		}
 	}
 }

@@ -108,7 +108,7 @@ func compareResume(t *testing.T, m *Machine, mod *model) {
 		for _, c := range mod.consumers {
 			last = max(last, c.id)
 			if c.session == id {
-				wantRefs = append(wantRefs, ConsumerRef{c.id, c.outer, c.getter, c.cancelled, c.delivered, uint64(mod.count(c))})
+				wantRefs = append(wantRefs, ConsumerRef{c.id, c.outer, c.getter, c.cancelled, c.delivered, uint64(mod.count(c)), c.timeout})
 			}
 		}
 	}

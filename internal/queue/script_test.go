@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 )
@@ -275,7 +276,11 @@ func printWho(out *strings.Builder, m *Machine) {
 			if c.Cancelled {
 				out.WriteString(" cancelled")
 			}
-			fmt.Fprintf(out, " is its %d, %d delivered, %d held\n", c.Outer, c.Delivered, c.Held)
+			fmt.Fprintf(out, " is its %d, %d delivered, %d held", c.Outer, c.Delivered, c.Held)
+			if c.Timeout > 0 {
+				fmt.Fprintf(out, ", for %v at most", time.Duration(c.Timeout))
+			}
+			fmt.Fprintln(out)
 		})
 	})
 	fmt.Fprintf(out, "last consumer c%d\n", m.LastConsumer())

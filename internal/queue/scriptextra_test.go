@@ -19,6 +19,10 @@ func parseRare(c *Command, w string) bool {
 	case name == "since":
 		c.Last = n * 1e9
 		return err == nil
+	case name == "timeout":
+		c.own()
+		c.Terms.Timeout = n * 1e6
+		return err == nil
 	case name == "delay":
 		c.own()
 		c.Terms.Delay = n * 1e6

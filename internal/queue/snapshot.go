@@ -63,6 +63,8 @@ const (
 	// sectionLater: for each run of messages that wait for one time, by lane, time and number: time in milliseconds, as
 	// the difference to the one before; first number, as the difference to the last one before; length; history.
 	sectionLater = 14
+	// sectionTimeouts: for each consumer that has a timeout, by id: id, timeout.
+	sectionTimeouts = 15
 )
 
 const (

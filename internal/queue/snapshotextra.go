@@ -28,6 +28,14 @@ func (e *encoder) extra(m *Machine) {
 		e.section(sectionSizes, func() { e.notes(&x.sizes) })
 		e.section(sectionLater, func() { e.later(&x.waiting) })
 	}
+	e.section(sectionTimeouts, func() {
+		for _, c := range m.consumers {
+			if c.timeout > 0 {
+				e.uint(uint64(c.id))
+				e.uint(c.timeout)
+			}
+		}
+	})
 }
 
 func (e *encoder) later(w *waiting) {
@@ -108,9 +116,20 @@ func (m *Machine) restoreExtra(tag byte, d *decoder) {
 			d.Fail()
 		}
 		x.active = ConsumerID(d.Uint())
+	case sectionTimeouts:
+		m.restoreTimeout(d)
 	default:
 		d.Fail()
 	}
+}
+
+func (m *Machine) restoreTimeout(d *decoder) {
+	c, ns := m.consumer(ConsumerID(d.Uint())), d.Uint()
+	if c == nil || c.timeout > 0 || ns == 0 {
+		d.Fail()
+		return
+	}
+	c.timeout = ns
 }
 
 func (m *Machine) restoreRefused(d *decoder) {

@@ -124,7 +124,10 @@ func (h *host) startLeading() {
 		l.sessions[si.Node] = &leadSession{id: si.ID, node: si.Node, incarnation: si.Incarnation, suspect: si.Suspect}
 		h.reg.meet(si.Node)
 		h.m.ConsumersOf(si.ID, func(c queue.ConsumerRef) {
-			h.consumers[c.ID] = &consumer{id: c.ID, getter: c.Getter, attached: true, ended: c.Cancelled, session: si.ID}
+			h.consumers[c.ID] = &consumer{
+				id: c.ID, getter: c.Getter, attached: true, ended: c.Cancelled, session: si.ID,
+				timeout: min(int64(c.Timeout), mostTimeout),
+			}
 		})
 	})
 	if !planted.Is(planted.IDsForgotten) {
@@ -133,9 +136,7 @@ func (h *host) startLeading() {
 	h.uploads = 0
 	h.purge(h.reg.self())
 	h.unset, h.used = !planted.Is(planted.SettingsForgotten) || h.m.Applied() == 0, 0
-	if h.aside != nil {
-		h.aside.overdue = overdue{} // of an earlier time; consumers come with theirs
-	}
+	h.limitAll()
 	h.alert.Or(alertDue)
 	h.reweigh()
 	l.look.Store(true)

@@ -40,9 +40,13 @@ func (h *host) timeoutOf(spec *ConsumerSpec) int64 {
 	return 0
 }
 
-// limitHolding fixes the timeout of a consumer that is attached. again: it may hold something already.
+// limitHolding fixes the timeout of a consumer that is attached. again: it may hold something already, and if its attach has named a
+// timeout, that is its own.
 func (h *host) limitHolding(c *consumer, again bool) {
-	if c.timeout = h.timeoutOf(&c.spec); c.timeout == 0 {
+	if !again || c.timeout == 0 {
+		c.timeout = h.timeoutOf(&c.spec)
+	}
+	if c.timeout == 0 {
 		return
 	}
 	o := &h.besides().overdue
@@ -51,6 +55,19 @@ func (h *host) limitHolding(c *consumer, again bool) {
 	}
 	if o.shortest == 0 || c.timeout < o.shortest {
 		o.shortest = c.timeout
+	}
+}
+
+// limitAll begins anew with the timeouts of the consumers that are there, before any of them is attached again: of some nobody may
+// ever say more.
+func (h *host) limitAll() {
+	if h.aside != nil {
+		h.aside.overdue = overdue{}
+	}
+	for _, c := range h.consumers {
+		if c.timeout > 0 {
+			h.limitHolding(c, true)
+		}
 	}
 }
 
@@ -166,10 +183,17 @@ func (h *host) timedOut(ef *queue.Effect) {
 	if c == nil {
 		return // it was told, or has said so itself: nothing more can be ended
 	}
+	if c.sink == nil && c.ended {
+		return
+	}
 	h.reg.o.Logger.Warn("a consumer held messages for too long", "vhost", h.known().VHost, "queue", h.known().Name,
 		"consumer", c.spec.Tag, "channel", c.spec.Channel, "connection", c.spec.Connection, "node", c.spec.Node,
 		"messages", ef.Count, "timeout", time.Duration(c.timeout))
-	if !c.getter {
+	switch {
+	case c.getter:
+	case c.sink == nil: // it is told when it is attached again, should that be
+		c.ended = true
+	default:
 		delete(h.consumers, c.id)
 		h.parts(c)
 	}

@@ -290,3 +290,31 @@ func TestHeldTooLongOverLeaders(t *testing.T) {
 		})
 	}
 }
+
+// R402: so is what is left to a consumer that its client has cancelled, which nobody attaches again.
+func TestCancelledHoldsTooLongOverLeaders(t *testing.T) {
+	x := newTrioWith(t, 3, func(o *Options) { o.Level = func() uint16 { return 2 } },
+		func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	defer x.close(t)
+	q := x.nodes[0].reg.Get(7)
+	first, second := newHolding(), newHolding()
+	attached := make(chan error, 1)
+	spec := unlimited(0)
+	spec.Arguments = ownTimeout(300)
+	id := q.Attach(spec, first, func(_ queue.ConsumerID, err error) { attached <- err })
+	if err := <-attached; err != nil {
+		t.Fatal(err)
+	}
+	publish(q, nil, true, "a")
+	first.wait(func() bool { return len(first.got) == 1 })
+	cancelled := make(chan struct{})
+	q.Cancel(id, func() { close(cancelled) })
+	<-cancelled
+	x.move(7)
+	q.Attach(unlimited(0), second, func(_ queue.ConsumerID, err error) { attached <- err })
+	if err := <-attached; err != nil {
+		t.Fatal(err)
+	}
+	second.wait(func() bool { return len(second.got) == 1 })
+	want(t, "told", first.ended, nil)
+}

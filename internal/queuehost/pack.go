@@ -398,7 +398,7 @@ func (h *host) attach(e *replica.Entry, p *pack, c *consumer, o *op) {
 		Kind: queue.Attach, Consumer: c.id, Session: c.session, Getter: c.getter, Outer: c.spec.outer,
 		Prefetch: c.spec.Prefetch, Credit: c.spec.Credit, NoAck: c.spec.NoAck && !c.spec.relayed,
 		Exclusive: c.spec.Exclusive, Wake: c.spec.Wake, Priority: c.spec.Priority,
-		Terms: h.ranked(c.spec.Priority),
+		Terms: h.terms(c),
 	}, answered)
 }
 

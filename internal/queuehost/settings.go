@@ -100,12 +100,12 @@ func (h *host) counts() bool {
 	return (h.lead != nil || h.m.Settings().DeliveryLimit > 0) && h.reg.examines()
 }
 
-// ranked says that a consumer's priority counts, if it has one.
-func (h *host) ranked(priority int32) *queue.Terms {
-	if priority == 0 || !h.reg.examines() {
+// terms says that a consumer's priority counts, if it has one, and for how long it may hold messages.
+func (h *host) terms(c *consumer) *queue.Terms {
+	if c.spec.Priority == 0 && c.timeout == 0 || !h.reg.examines() {
 		return nil
 	}
-	return &queue.Terms{Ranked: true}
+	return &queue.Terms{Ranked: c.spec.Priority != 0, Timeout: uint64(c.timeout)}
 }
 
 // packAsSet notes what counts of publishes.
