@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"holdfast/internal/catalog"
+	"holdfast/internal/seglog"
 )
 
 // newRig2 is a rig whose catalog is at level 2.
@@ -252,4 +253,45 @@ func TestQueuesAreToldOfOtherSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "b and c are told, a is not once more", func() bool { return log.has("a", "b", "b", "c") })
+}
+
+// R336: whoever changes the settings of queues, queues that are just being made among them, they end with those of the catalog.
+func TestQueuesEndWithTheLatestSettings(t *testing.T) {
+	r := newRig2(t)
+	var policies sync.WaitGroup
+	r.catalog.Policies = func(c *catalog.PolicyChange) {
+		policies.Add(1)
+		go func() {
+			defer policies.Done()
+			for q := range c.Queues(r.view()) {
+				r.settingsChanged(q)
+			}
+		}()
+	}
+	var clients sync.WaitGroup
+	for w := range 3 {
+		c := r.connect()
+		clients.Add(1)
+		go func() {
+			defer clients.Done()
+			for i := range 50 {
+				if _, err := c.DeclareQueue(DeclareQueue{Name: fmt.Sprint(w, " ", i)}); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	for i := range 50 {
+		if err := r.setPolicy("p", ".*", fmt.Sprintf(`{"max-length":%d}`, i+1)); err != nil {
+			t.Error(err)
+		}
+	}
+	clients.Wait()
+	policies.Wait()
+	for q := range r.view().Queues(vhost).All() {
+		def := r.queues.Get(seglog.GroupID(q.ID)).Def()
+		if want := r.hostSettings(q); def.Settings == nil || *def.Settings != want {
+			t.Errorf("queue %s: %+v, want %+v", q.Name, def.Settings, want)
+		}
+	}
 }

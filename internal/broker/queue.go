@@ -82,7 +82,9 @@ func (b *Broker) make(q *catalog.Queue) *queuehost.Handle {
 	if h := b.queues.Get(seglog.GroupID(q.ID)); h != nil {
 		return h
 	}
-	if b.view().QueueByID(q.ID) == nil {
+	b.settingsMu.Lock() // whoever says that they have changed says so of a queue that is there, or before they are looked at
+	defer b.settingsMu.Unlock()
+	if q = b.view().QueueByID(q.ID); q == nil {
 		return nil
 	}
 	var h *queuehost.Handle
