@@ -72,6 +72,6 @@ func (b *Broker) blockReason() string {
 	for k := range b.alarms {
 		kinds = append(kinds, string(k))
 	}
-	sort.Sort(sort.Reverse(sort.StringSlice(kinds)))
+	sort.Strings(kinds)
 	return "low on " + strings.Join(kinds, " & ")
 }

@@ -32,7 +32,7 @@ func TestAlarms(t *testing.T) {
 	late := r.connect()
 	says(late, "low on memory", 1)
 	r.SetAlarm(AlarmDisk, true, "full")
-	says(c, "low on memory & disk", 2)
+	says(c, "low on disk & memory", 2)
 	if err := r.Health(); err == nil {
 		t.Error("healthy under alarm")
 	}
