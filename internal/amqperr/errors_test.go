@@ -75,6 +75,7 @@ var all = map[string]*Error{
 	"TuneTooLow":           TuneTooLow("frame_max", 4095, 4096),
 	"TuneTooHigh":          TuneTooHigh("channel_max", 0, 2047),
 	"ConsumerTagInUse":     ConsumerTagInUse("c1"),
+	"TooManyConsumers":     TooManyConsumers(3),
 	"Unsupported":          Unsupported("immediate=true"),
 	"ModeConflict":         ModeConflict("tx", "confirm"),
 	"NotTransactional":     NotTransactional(),

@@ -105,6 +105,11 @@ func ConsumerTagInUse(tag string) *Error {
 	return newError(NotAllowed, "attempt to reuse consumer tag '%s'", tag)
 }
 
+// TooManyConsumers: basic.consume on a channel that has as many as it may.
+func TooManyConsumers(most uint32) *Error {
+	return newError(NotAllowed, "reached maximum (%d) of consumers per channel", most)
+}
+
 // Unsupported: an option of the protocol no server of this family carries out,
 // such as "immediate=true".
 func Unsupported(what string) *Error { return newError(NotImplemented, "%s", what) }

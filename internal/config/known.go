@@ -54,7 +54,6 @@ var known = []knownKey{
 	{"collect_statistics", "metrics are always there and are fetched when asked for"},
 	{"collect_statistics_interval", "metrics are always there and are fetched when asked for"},
 	{"consumer_disconnected_timeout", noLimit},
-	{"consumer_max_per_channel", noLimit},
 	{"credential_validator.*", noBackend},
 	{"default_limits.*", noLimit},
 	{"default_policies.*", noPolicy},

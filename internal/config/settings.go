@@ -44,6 +44,7 @@ type Settings struct {
 	Heartbeat        time.Duration // offered to the client; 0 turns heartbeats off
 	FrameMax         uint32        // largest frame offered and accepted, in bytes
 	ChannelMax       uint16        // most channels a connection; offered to the client
+	ConsumerMax      uint32        // most consumers a channel; 0 is no limit
 	HandshakeTimeout time.Duration // from accept to connection.open
 	MaxMessageSize   Bytes         // largest body a client may publish
 

@@ -183,6 +183,8 @@ var rows = []row{
 		func(s *Settings) *uint32 { return &s.FrameMax }, number[uint32](4096, 1<<20)),
 	one(groupLimits, "channel_max", "", "The most channels one connection may open.",
 		func(s *Settings) *uint16 { return &s.ChannelMax }, number[uint16](1, math.MaxUint16)),
+	one(groupLimits, "consumer_max_per_channel", "", "The most consumers one channel may have; one more closes the connection. 0 is no limit.",
+		func(s *Settings) *uint32 { return &s.ConsumerMax }, number[uint32](0, math.MaxUint32)),
 	one(groupLimits, "max_message_size", "bytes", "The largest body a client may publish. A larger one closes its channel.",
 		func(s *Settings) *Bytes { return &s.MaxMessageSize }, size(1, 512*MiB)),
 

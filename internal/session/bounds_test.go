@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"holdfast/internal/broker"
+	"holdfast/internal/config"
 	"holdfast/internal/wire"
 )
 
@@ -250,6 +251,30 @@ func TestWhatAChannelHeldComesBackBeforeCloseOk(t *testing.T) {
 		}
 		c.nc.Close()
 		until(t, "the connection ends", func() bool { return len(r.broker.ListConnections()) == 0 })
+	}
+}
+
+// R422: a channel has a bound on its consumers, and a direct reply-to consumer is one.
+func TestConsumersOfAChannelAreBounded(t *testing.T) {
+	r := newRig(t, func(s *config.Settings, _ *Options, _ *rig) { s.ConsumerMax = 2 })
+	for _, last := range []string{"q", broker.ReplyTo} {
+		c := r.client(t)
+		c.method(1, &wire.QueueDeclare{Queue: "q"})
+		c.expect(wire.IDQueueDeclareOk)
+		for _, tag := range []string{"a", "b"} {
+			c.method(1, &wire.BasicConsume{Queue: "q", ConsumerTag: tag})
+			c.expect(wire.IDBasicConsumeOk)
+		}
+		c.method(1, &wire.BasicCancel{ConsumerTag: "a"}) // makes room
+		c.expect(wire.IDBasicCancelOk)
+		c.method(1, &wire.BasicConsume{Queue: "q", ConsumerTag: "c"})
+		c.expect(wire.IDBasicConsumeOk)
+		c.method(1, &wire.BasicConsume{Queue: last, ConsumerTag: "d", NoAck: true})
+		f, err := c.frame()
+		if err != nil || !strings.Contains(describe(f), "connection.close reply-code=530 reply-text=NOT_ALLOWED - reached maximum (2) of consumers per channel") {
+			t.Errorf("%q: %s, %v", last, describe(f), err)
+		}
+		c.nc.Close()
 	}
 }
 

@@ -111,6 +111,10 @@ func (ch *channel) consume(m *wire.BasicConsume) *amqperr.Error {
 		ch.mu.Unlock()
 		return amqperr.ConsumerTagInUse(tag)
 	}
+	if most := ch.conn.server.settings.ConsumerMax; most > 0 && len(ch.consumers) >= int(most) {
+		ch.mu.Unlock()
+		return amqperr.TooManyConsumers(most)
+	}
 	if ch.consumers == nil {
 		ch.consumers = make(map[string]*holder)
 	}
