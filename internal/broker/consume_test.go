@@ -3,6 +3,7 @@ package broker
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 
@@ -176,7 +177,7 @@ func TestConsumeRacesWithClose(t *testing.T) {
 	eventually(t, "the message", func() bool { return len(drain(stays, "q")) == 1 })
 }
 
-// T42: replies reach the channel that consumes the pseudo queue, as long as it does.
+// T42, R421: replies reach the channel that consumes the pseudo queue, as long as it does.
 func TestDirectReplyTo(t *testing.T) {
 	r := newRig(t)
 	asking, serving := r.connect(), r.connect()
@@ -207,6 +208,15 @@ func TestDirectReplyTo(t *testing.T) {
 	s.Detach(nil)
 	if n := serving.send("", s.ReplyTo(), "too late"); n != 0 {
 		t.Errorf("a reply after the end went to %d queues", n)
+	}
+	for name, unroutable := range map[string]bool{
+		s.ReplyTo(): false, ReplyTo: true, ReplyTo + ".nobody": true, s.ReplyTo() + "AAAA": true,
+		strings.Replace(s.ReplyTo(), ".reply-to.AAAA", ".reply-to.AAAB", 1): true, // of another node, which does not say whom it had
+	} {
+		route, err := serving.Publisher().Route(nil, []byte(name), nil)
+		if err != nil || route.Queues() != 0 || route.Unroutable() != unroutable {
+			t.Errorf("a publish to %q after the end: %+v, %v", name, route, err)
+		}
 	}
 	_, err = serving.DeclareQueue(DeclareQueue{Name: s.ReplyTo(), Passive: true})
 	refused(t, "declare after the end", err, 404)

@@ -43,6 +43,7 @@ type Publisher struct {
 	// For one call of Route.
 	message routing.Message
 	missing bool // a queue of the route does not run yet
+	replied bool // a key is the name of a direct reply-to consumer that has left
 	here    func(routing.Target) bool
 	found   []catalog.QueueID
 	loose   route // a route that is not remembered
@@ -63,6 +64,8 @@ type route struct {
 	key   string
 	slots []*slot
 	kept  *keepers // nil: none
+
+	replied bool // as of a Publisher
 }
 
 // slot lines up what is to go to one queue.
@@ -100,11 +103,16 @@ type Route struct {
 	hidden     []byte
 	kept       *keepers
 	stripped   bool
+	replied    bool
 }
 
 // Queues is the number of queues that will get the message: the number of
-// times its Ticket hears an outcome. 0: unroutable.
+// times its Ticket hears an outcome.
 func (r *Route) Queues() int { return len(r.slots) }
+
+// Unroutable reports whether the message leads nowhere. A reply to a direct reply-to consumer that has left is dropped like one
+// that it would not have read.
+func (r *Route) Unroutable() bool { return len(r.slots) == 0 && !r.replied }
 
 // Properties are what to store with the message: the publish's own, or a copy
 // without the BCC header.
@@ -148,7 +156,7 @@ func (p *Publisher) Route(exchange, key []byte, properties wire.Properties) (Rou
 	if r == nil || r.key != string(key) {
 		r = p.route(t, key, properties)
 	}
-	return Route{slots: r.slots, properties: properties, kept: r.kept}, nil
+	return Route{slots: r.slots, properties: properties, kept: r.kept, replied: r.replied}, nil
 }
 
 // renew takes a changed catalog, and forgets what the change may have made wrong.
@@ -229,13 +237,13 @@ func (p *Publisher) route(t *target, key []byte, properties wire.Properties) *ro
 
 // search finds the route of a message, loose, and reports whether it may be another one the next time.
 func (p *Publisher) search(t *target, key string, further []string, properties wire.Properties) (passing bool) {
-	p.missing = false
+	p.missing, p.replied = false, false
 	p.message = routing.Message{
 		Key: key, Further: further, Properties: properties,
 		Draw: rand.Uint64, Here: p.here, Kept: p.message.Kept[:0],
 	}
 	p.loose.slots = p.find(p.loose.slots[:0], t)
-	p.loose.kept = nil
+	p.loose.kept, p.loose.replied = nil, p.replied
 	if len(p.message.Kept) > 0 {
 		p.loose.kept = newKeepers(p.message.Kept)
 	}
@@ -271,8 +279,8 @@ func (p *Publisher) findNamed(dst []*slot, name string) []*slot {
 		if h = b.handle(q); h == nil {
 			p.missing = true
 		}
-	} else {
-		h = b.replyHandle(vhost, name)
+	} else if h = b.replyHandle(vhost, name); h == nil && b.wasReply(name) {
+		p.replied = true
 	}
 	if h == nil {
 		return dst
@@ -312,7 +320,7 @@ func (p *Publisher) routeExamined(t *target, key []byte, properties wire.Propert
 		return p.routeCopies(t, key, properties, cc, bcc)
 	}
 	r := p.route(t, key, properties)
-	return Route{slots: r.slots, properties: properties, kept: r.kept}, nil
+	return Route{slots: r.slots, properties: properties, kept: r.kept, replied: r.replied}, nil
 }
 
 // routeCopies is route for a message with further keys in the CC and BCC headers. The keys go their ways together: each
@@ -342,7 +350,7 @@ func (p *Publisher) routeCopies(t *target, key []byte, properties wire.Propertie
 		}
 	}
 	p.search(t, string(key), further, properties)
-	r := Route{slots: p.loose.slots, properties: properties, kept: p.loose.kept}
+	r := Route{slots: p.loose.slots, properties: properties, kept: p.loose.kept, replied: p.loose.replied}
 	if bcc.IsZero() {
 		return r, nil
 	}
@@ -379,7 +387,9 @@ func (p *Publisher) Publish(r Route, m Publish) {
 		p.c.b.histories.keep(p.c.b, p.c.vhost, r.kept, p.generation, m.Message)
 	}
 	if len(r.slots) == 0 {
-		p.dropped++
+		if !r.replied {
+			p.dropped++
+		}
 		return
 	}
 	q := queuehost.Publish{

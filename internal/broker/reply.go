@@ -2,6 +2,7 @@ package broker
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,10 +49,9 @@ func (c *Conn) consumeReplies(r Consume) (*Subscription, *amqperr.Error) {
 		c.mu.Unlock()
 		return nil, amqperr.ReplyConsumerExists()
 	}
-	bits := random()
 	b := c.b
 	id := firstReplyQueue + b.replies.last.Add(1)
-	reply := &replyQueue{name: ReplyTo + "." + base64.RawURLEncoding.EncodeToString(bits[:])}
+	reply := &replyQueue{name: b.replyName()}
 	c.channel(r.Channel).reply = reply
 	c.mu.Unlock()
 
@@ -81,6 +81,25 @@ func (b *Broker) dropReplies(reply *replyQueue) {
 	}
 }
 
+// replyPrefix is what the name of every direct reply-to consumer begins with. What follows is the node of the consumer and
+// 128 random bits, in base64.
+const replyPrefix = ReplyTo + "."
+
+func (b *Broker) replyName() string {
+	bits := random()
+	return replyPrefix + base64.RawURLEncoding.EncodeToString(append(binary.BigEndian.AppendUint64(nil, b.node), bits[:]...))
+}
+
+// wasReply reports whether a name can be one that this node has given to a consumer, there or not.
+func (b *Broker) wasReply(name string) bool {
+	rest, is := strings.CutPrefix(name, replyPrefix)
+	if !is {
+		return false
+	}
+	bytes, err := base64.RawURLEncoding.DecodeString(rest)
+	return err == nil && len(bytes) == 8+16 && binary.BigEndian.Uint64(bytes) == b.node
+}
+
 // replyHandle returns the queue behind a direct reply-to name, or nil.
 func (b *Broker) replyHandle(vhost, name string) *queuehost.Handle {
 	b.replies.mu.RLock()
@@ -102,5 +121,5 @@ func (c *Conn) declareReplies(name string) (DeclaredQueue, *amqperr.Error) {
 
 // isReplyName reports whether a routing key of the default exchange may be a direct reply-to name.
 func isReplyName(key []byte) bool {
-	return len(key) > len(ReplyTo) && strings.HasPrefix(string(key), ReplyTo) && key[len(ReplyTo)] == '.'
+	return strings.HasPrefix(string(key), replyPrefix)
 }

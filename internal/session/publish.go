@@ -201,7 +201,7 @@ func (ch *channel) routeAgain(m message.Message, whole wire.Properties) (broker.
 func (ch *channel) publish(route broker.Route, m message.Message, mandatory bool, ticket broker.Ticket, seq uint64) {
 	ch.touch()
 	n := route.Queues()
-	if n == 0 && mandatory {
+	if mandatory && route.Unroutable() {
 		ch.publisher.Returned(route, m)
 		back := &returned{message: m, code: amqperr.NoRoute, text: amqperr.CodeName(amqperr.NoRoute)}
 		if ch.confirms != nil {

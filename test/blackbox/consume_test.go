@@ -438,6 +438,12 @@ func TestDirectReplyTo(t *testing.T) {
 		_, err := open(t).QueueDeclarePassive(d.ReplyTo, false, false, false, false, nil)
 		return err != nil
 	})
+	late := confirming(t) // R421
+	returns := late.NotifyReturn(make(chan amqp.Return, 1))
+	c, err := late.PublishWithDeferredConfirm("", d.ReplyTo, true, false, amqp.Publishing{})
+	ok(t, err)
+	equal(t, "confirmed", c.Wait(), true)
+	equal(t, "returns", len(returns), pick(t, "reply-to-gone", 1, 0))
 	for what, do := range map[string]func(ch *amqp.Channel) (error, int){
 		"publish without a consumer": func(ch *amqp.Channel) (error, int) {
 			fault := closing(ch)

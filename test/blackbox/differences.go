@@ -99,6 +99,13 @@ var Differences = []Difference{
 		Why:      "as RabbitMQ 4.3",
 	},
 	{
+		ID:       "reply-to-gone",
+		Subject:  "A mandatory publish to a direct reply-to consumer that has left",
+		RabbitMQ: "is returned as unroutable",
+		Holdfast: "is dropped and confirmed",
+		Why:      "as RabbitMQ 4.3: whether the consumer is still there can be asked with a passive declare",
+	},
+	{
 		ID:       "exchange-kind",
 		Subject:  "Declaring an exchange of an unknown kind",
 		RabbitMQ: "503 on the connection",
