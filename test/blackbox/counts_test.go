@@ -175,6 +175,31 @@ func TestDelayedRetry(t *testing.T) {
 	}
 }
 
+// R519: by a policy it is for classic queues as well.
+func TestDelayedRetryByPolicy(t *testing.T) {
+	t.Parallel()
+	if pick(t, "delayed-retry", true, false) {
+		t.Skip("nothing is delayed")
+	}
+	eachType(t, func(t *testing.T, kind string) {
+		ch := open(t)
+		q := queueWith(t, ch, amqp.Table{"x-queue-type": kind})
+		policyFor(t, q, `{"delayed-retry-type":"all","delayed-retry-min":3600000}`)
+		put(t, q, "x")
+		eventually(t, "what is given back waits", func() bool {
+			giver := open(t)
+			d, there, err := giver.Get(q, false)
+			ok(t, err)
+			if !there {
+				return true
+			}
+			ok(t, d.Nack(false, true))
+			return giver.Close() != nil
+		})
+		equal(t, "purged", must(ch.QueuePurge(q, false))(t), 1)
+	})
+}
+
 // R519: the wait is the least one times the number of failures.
 func TestDelayGrows(t *testing.T) {
 	t.Parallel()
