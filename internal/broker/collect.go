@@ -139,13 +139,13 @@ func (b *Broker) awaitGoing(id catalog.QueueID) (bool, error) {
 	}
 }
 
-// collector deletes auto-delete queues that have lost their last consumer, and those that expire.
+// collector deletes auto-delete queues that have lost their last consumer, and those that nobody has used for too long.
 // Many at once, as when a node full of clients goes away, become few commands.
 type collector struct {
 	b       *Broker
 	mu      sync.Mutex
 	unused  []catalog.QueueID // sealed, and noted as going
-	idle    []seglog.GroupID  // to be sealed, if nobody uses them yet
+	expired []catalog.QueueID // not sealed yet: somebody may use them
 	running bool
 	stopped bool
 }
@@ -171,8 +171,8 @@ func (b *Broker) Unused(id seglog.GroupID) (seal bool) {
 	return true
 }
 
-// Idle says that nobody has used a queue for as long as its settings say. It runs on a shard worker.
-func (b *Broker) Idle(id seglog.GroupID) {
+// Expired says that nobody has used a queue for as long as its settings say. It runs on a shard worker.
+func (b *Broker) Expired(id seglog.GroupID) {
 	q := b.view().QueueByID(catalog.QueueID(id))
 	if q == nil || b.view().Effective(q).Expires == 0 {
 		return
@@ -181,12 +181,12 @@ func (b *Broker) Idle(id seglog.GroupID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.stopped {
-		c.idle = append(c.idle, id)
+		c.expired = append(c.expired, q.ID)
 		c.start()
 	}
 }
 
-// start begins to work, if nobody does. The mutex is held.
+// start makes it run. c.mu is held.
 func (c *collector) start() {
 	if !c.running {
 		c.running = true
@@ -205,35 +205,37 @@ func (c *collector) stop() {
 func (c *collector) run() {
 	for {
 		c.mu.Lock()
-		ids, idle := c.unused, c.idle
-		c.unused, c.idle = nil, nil
-		if len(ids)+len(idle) == 0 {
+		unused, expired := c.unused, c.expired
+		c.unused, c.expired = nil, nil
+		if len(unused)+len(expired) == 0 {
 			c.running = false
 			c.mu.Unlock()
 			return
 		}
 		c.mu.Unlock()
-		if ids = append(ids, c.seal(idle)...); len(ids) > 0 {
-			c.collect(ids)
-		}
+		c.collect(append(unused, c.seal(expired)...))
 	}
 }
 
-// seal seals those that still nobody uses, notes them as going, and returns them.
-func (c *collector) seal(idle []seglog.GroupID) (sealed []catalog.QueueID) {
-	var mu sync.Mutex
-	var wait sync.WaitGroup
-	for _, id := range idle {
-		h := c.b.queues.Get(id)
+// seal seals those that still nobody uses, and returns them.
+func (c *collector) seal(ids []catalog.QueueID) []catalog.QueueID {
+	b := c.b
+	var (
+		mu     sync.Mutex
+		sealed []catalog.QueueID
+		wait   sync.WaitGroup
+	)
+	for _, id := range ids {
+		h := b.queues.Get(seglog.GroupID(id))
 		if h == nil {
 			continue
 		}
 		wait.Add(1)
 		h.Seal(true, false, func(_ uint64, err error) {
 			if err == nil { // else a consumer came, or it is gone
-				c.b.begin(catalog.QueueID(id))
+				b.begin(id)
 				mu.Lock()
-				sealed = append(sealed, catalog.QueueID(id))
+				sealed = append(sealed, id)
 				mu.Unlock()
 			}
 			wait.Done()
@@ -245,6 +247,9 @@ func (c *collector) seal(idle []seglog.GroupID) (sealed []catalog.QueueID) {
 
 // collect deletes sealed queues with one command, and returns when that is decided. They stay if it fails.
 func (c *collector) collect(ids []catalog.QueueID) {
+	if len(ids) == 0 {
+		return
+	}
 	b := c.b
 	durable := false // then the end is, too, before publishes count as accepted by it
 	for _, id := range ids {

@@ -112,9 +112,9 @@ func TestPublishesWaitForTheDeletion(t *testing.T) {
 }
 
 type owner struct {
-	unused []seglog.GroupID
-	idle   []seglog.GroupID
-	seals  bool
+	unused  []seglog.GroupID
+	expired []seglog.GroupID
+	seals   bool
 }
 
 func (o *owner) Unused(id seglog.GroupID) bool {
@@ -122,7 +122,7 @@ func (o *owner) Unused(id seglog.GroupID) bool {
 	return o.seals
 }
 
-func (o *owner) Idle(id seglog.GroupID) { o.idle = append(o.idle, id) }
+func (o *owner) Expired(id seglog.GroupID) { o.expired = append(o.expired, id) }
 
 func (o *owner) DeadLetters(*Handle, []DeadLetter) {}
 

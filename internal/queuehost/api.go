@@ -131,9 +131,9 @@ type Owner interface {
 	// the queue is sealed: it must be dropped or unsealed. It runs on the
 	// queue's shard worker and must not block.
 	Unused(id seglog.GroupID) (seal bool)
-	// Idle says that nobody has used the queue for as long as its settings say. It stays as it is: the owner may
+	// Expired says that nobody has used the queue for as long as its settings say. It stays as it is: the owner may
 	// seal it. It runs on the queue's shard worker and must not block.
-	Idle(id seglog.GroupID)
+	Expired(id seglog.GroupID)
 	// DeadLetters hands over messages that have died in a queue, in the order of their deaths; h is good for Handle.Bury and
 	// Handle.TellDead. It runs on the queue's shard worker and must not block; the slice is reused after the call. A letter
 	// comes again until it is buried: at TellDead, after a restart, from the next leader.

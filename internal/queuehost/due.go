@@ -148,7 +148,7 @@ func (h *host) packDue(e *replica.Entry, p *pack) {
 		if now := h.reg.o.Clock.Mono(); now-h.used >= period && h.refusal() == nil {
 			h.used = now // should it still be there then, it is looked at again
 			if o := h.reg.owner; o != nil {
-				o.Idle(h.def.ID)
+				o.Expired(h.def.ID)
 			}
 		}
 	}

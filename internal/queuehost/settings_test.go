@@ -52,7 +52,7 @@ type letters struct{ got []string }
 
 func (*letters) Unused(seglog.GroupID) bool { return false }
 
-func (*letters) Idle(seglog.GroupID) {}
+func (*letters) Expired(seglog.GroupID) {}
 
 func (l *letters) DeadLetters(_ *Handle, ds []DeadLetter) {
 	for _, d := range ds {
@@ -261,15 +261,15 @@ func TestUnusedQueueExpires(t *testing.T) {
 	r.settle()
 	pass(10 * time.Minute)
 	pass(10 * time.Minute) // nothing wakes it any more
-	want(t, "unused with a consumer", len(o.idle), 0)
+	want(t, "unused with a consumer", len(o.expired), 0)
 	h.Detach(id, nil)
 	r.settle()
 	pass(50 * time.Second)
-	want(t, "unused after 50 s", len(o.idle), 0)
+	want(t, "unused after 50 s", len(o.expired), 0)
 	publish(h, nil, true, "b")
 	r.settle()
 	pass(11 * time.Second)
-	want(t, "unused after 61 s", o.idle, []seglog.GroupID{7})
+	want(t, "unused after 61 s", o.expired, []seglog.GroupID{7})
 }
 
 // A member that comes to a node later than the queue became known there goes by what holds then.

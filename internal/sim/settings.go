@@ -324,9 +324,9 @@ func (w *World) punctual() {
 	w.settle()
 }
 
-// Idle implements queuehost.Owner: a queue that nobody has used for as long as it may be so is deleted, as the broker's collector does,
+// Expired implements queuehost.Owner: a queue that nobody has used for as long as it may be so is deleted, as the broker's collector does,
 // which has a goroutine of its own.
-func (o owner) Idle(id seglog.GroupID) {
+func (o owner) Expired(id seglog.GroupID) {
 	n := o.n
 	w := n.w
 	q := w.queue(id)
