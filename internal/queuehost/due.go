@@ -147,9 +147,34 @@ func (h *host) packDue(e *replica.Entry, p *pack) {
 	if period := h.expires(); period > 0 && h.m.Consumers() == 0 && h.used > 0 {
 		if now := h.reg.o.Clock.Mono(); now-h.used >= period && h.refusal() == nil {
 			h.used = now // should it still be there then, it is looked at again
-			if o := h.reg.owner; o != nil {
-				o.Expired(h.def.ID)
-			}
+			h.tellExpired(now, period)
 		}
 	}
+}
+
+// confirmed is how long a leader waits to hear that it leads still.
+const confirmed = time.Second
+
+// tellExpired tells the owner that nobody has used the queue for long. The leader of a quorum queue makes sure that it leads
+// still: one that has stood still does not know who has used the queue by way of another one meanwhile.
+func (h *host) tellExpired(now, period int64) {
+	o := h.reg.owner
+	switch {
+	case o == nil:
+		return
+	case h.lead == nil:
+		o.Expired(h.def.ID)
+		return
+	}
+	h.group.ReadIndex(confirmed, func(_ uint64, err error) {
+		if !h.lead.serving || h.m == nil || h.used != now || h.m.Consumers() > 0 || h.refusal() != nil {
+			return
+		}
+		if at := h.reg.o.Clock.Mono(); err != nil || at-now >= int64(confirmed) {
+			h.used = now - period
+			h.reg.dues.set(h, at+int64(confirmed))
+			return
+		}
+		o.Expired(h.def.ID)
+	})
 }

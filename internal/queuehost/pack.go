@@ -388,6 +388,7 @@ func (h *host) addConsumer(o *op, getter bool) {
 // attach packs the Attach of a consumer or getter. o is what it is needed for.
 func (h *host) attach(e *replica.Entry, p *pack, c *consumer, o *op) {
 	c.attached = true
+	h.touch()
 	h.openSession(e, p)
 	c.session = h.sessionFor(o)
 	answered := o.call

@@ -266,10 +266,76 @@ func TestUnusedQueueExpires(t *testing.T) {
 	r.settle()
 	pass(50 * time.Second)
 	want(t, "unused after 50 s", len(o.expired), 0)
+	h.Detach(h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {}), nil) // in one entry
+	r.settle()
+	pass(50 * time.Second)
+	want(t, "unused 50 s after somebody came and went", len(o.expired), 0)
 	publish(h, nil, true, "b")
 	r.settle()
 	pass(11 * time.Second)
 	want(t, "unused after 61 s", o.expired, []seglog.GroupID{7})
+}
+
+// hearing is an owner that hears on the workers which of the queues 7 and 8 are unused.
+type hearing [2]chan struct{}
+
+func (o *hearing) Expired(id seglog.GroupID) {
+	select {
+	case o[id-7] <- struct{}{}:
+	default:
+	}
+}
+
+func (*hearing) Unused(seglog.GroupID) bool { return false }
+
+func (*hearing) DeadLetters(*Handle, []DeadLetter) {}
+
+// A leader that does not hear from the others does not know who uses its queue: it is not the one to say that nobody does.
+func TestExpiryIsTheLeadersToSay(t *testing.T) {
+	def, other := durable(7), durable(8)
+	def.Settings = &Settings{Expires: time.Hour}
+	other.Settings = def.Settings
+	x := newTrio(t, 3, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, def, other)
+	defer x.close(t)
+	o := &hearing{make(chan struct{}, 1), make(chan struct{}, 1)}
+	for _, v := range x.nodes {
+		v.reg.SetOwner(o)
+	}
+	for _, id := range []seglog.GroupID{7, 8} {
+		var h *host
+		var used int64 // since then nobody has, as the leader sees it
+		usedAfter := func(last int64) bool {
+			for leads := true; leads; {
+				done := make(chan struct{})
+				h.group.Do(func() { used, leads = h.used, h.lead.serving; close(done) })
+				if <-done; leads && used > last {
+					return true
+				}
+			}
+			return false
+		}
+		for h = x.leader(id); !usedAfter(0); {
+			h = x.leader(id)
+		}
+		if id == 7 {
+			for _, v := range x.nodes {
+				v.reg.SetSettings(id, Settings{Expires: 1})
+			}
+			<-o[0]
+			continue
+		}
+		self := h.reg.self()
+		for _, v := range x.nodes {
+			if v.id != self {
+				x.cut(x.nodes[self-1], v)
+			}
+		}
+		h.reg.SetSettings(id, Settings{Expires: 1})
+		usedAfter(used) // it has looked, unless it does not lead any more
+		if len(o[1]) > 0 {
+			t.Error("a leader that nobody hears says that the queue is unused")
+		}
+	}
 }
 
 // A member that comes to a node later than the queue became known there goes by what holds then.

@@ -42,6 +42,8 @@ type consumer struct {
 	leaves    bool              // it was asked to leave
 	attached  bool
 	cancelled bool
+
+	attachedAt int64 // clock.Mono
 }
 
 type held struct {
@@ -274,6 +276,7 @@ func (c *client) subscribe() {
 	s.id = c.h.Attach(spec, s, func(_ queue.ConsumerID, err error) {
 		s.attached = err == nil
 		if s.attached {
+			s.attachedAt = w.clk.Mono()
 			c.q.used = max(c.q.used, s.since)
 		}
 		if err != nil {

@@ -334,7 +334,7 @@ func (o owner) Expired(id seglog.GroupID) {
 		w.failf("node %d: queue %d is said to be idle, which does not matter", n.id, id)
 		return
 	}
-	w.check.unused(q)
+	w.check.unused(n, q)
 	n.soon(func() {
 		def, h := n.view().QueueByID(q.id()), n.handle(q)
 		if def == nil || h == nil {
@@ -346,18 +346,28 @@ func (o owner) Expired(id seglog.GroupID) {
 	})
 }
 
-// unused checks that nobody uses a queue that is about to go.
-func (k *checker) unused(q *simQueue) {
+// confirmed is how long ago a leader may have made sure that it leads which says that nobody uses a queue. Should another one lead meanwhile,
+// that one knows whether somebody has come since.
+const confirmed = time.Second
+
+// unused checks that nobody uses a queue that is about to go, as a node says.
+func (k *checker) unused(by *node, q *simQueue) {
 	w := k.w
+	now, late := w.clk.Mono(), int64(-1)
+	for _, n := range w.nodes {
+		if h := n.handle(q); n != by && n.up && h != nil && h.Leader() == n.id {
+			late = int64(confirmed)
+		}
+	}
 	for _, n := range w.nodes {
 		for _, c := range n.clients {
 			s := c.sub
-			if c.q == q && s != nil && s.attached && !s.over && !s.leaves && !k.isLoose(n) && q.home == 0 {
+			if c.q == q && s != nil && s.attached && now-s.attachedAt > late && !s.over && !s.leaves && !k.isLoose(n) && q.home == 0 {
 				w.failf("queue %d is about to expire, and has %s", q.def.ID, s.name)
 			}
 		}
 	}
-	if idle := w.clk.Mono() - q.used; idle < int64(q.expires) {
+	if idle := now - q.used; idle > late && idle < int64(q.expires) {
 		w.failf("queue %d is about to expire, and was used %v ago", q.def.ID, time.Duration(idle))
 	}
 }
