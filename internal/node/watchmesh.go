@@ -363,6 +363,7 @@ func (m *mesh) enter(ctx context.Context) error {
 	}
 	n.broker.Begin(n.incarnation)
 	n.broker.Sync()
+	n.queues.CaughtUp()
 	n.members.Start()
 	n.report.Orphans = n.dropOrphans(n.catalog.View())
 	m.happened(event{kind: eventChanged})

@@ -120,6 +120,8 @@ type Registry struct {
 	vacant  vacancies
 	unread  unread
 
+	behind behind
+
 	timeouts    atomic.Uint64 // consumers that held messages for too long
 	activations atomic.Uint64 // changes of single active consumers
 
@@ -220,6 +222,8 @@ func (r *Registry) adopt(h *host, def QueueDef) (*Handle, error) {
 	}
 	if h.claimed = true; h.expected { // its worker may be at work
 		h.named.Store(&def)
+		h.alert.Or(alertSettings)
+		h.group.Wake()
 		return &h.handle, nil
 	}
 	h.def = def
@@ -233,8 +237,10 @@ func (r *Registry) adopt(h *host, def QueueDef) (*Handle, error) {
 }
 
 // Expect says, before the node is started, that the catalog here may lag behind the log: groups that nobody has claimed
-// may be queues of which it will hear. They recover like any other and can be created after the start.
+// may be queues of which it will hear. They recover like any other and can be created after the start. Until CaughtUp all go by
+// the settings that they have.
 func (r *Registry) Expect() {
+	r.behind.is.Store(true)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, h := range r.hosts {

@@ -1,6 +1,9 @@
 package queuehost
 
 import (
+	"sync"
+	"sync/atomic"
+
 	"holdfast/internal/queue"
 	"holdfast/internal/seglog"
 )
@@ -22,10 +25,50 @@ func (h *host) packSettings(p *pack) {
 	switch {
 	case h.configure && w == queue.Settings{AutoDelete: w.AutoDelete}:
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: w.AutoDelete})
-	case h.configure, h.unset && h.m.Settings() != w:
+	case !h.configure && (!h.unset || h.m.Settings() == w || h.reg.behind.holds(h)):
+	default:
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Set, Terms: &queue.Terms{Set: &w}})
 		p.sets = true
 		p.must = p.must || h.holdsAny()
+	}
+}
+
+// behind is the queues that would go by other settings, if the catalog here were known to have all there is. What it says after a start may be
+// old: a limit that was raised meanwhile would cost messages, a dead-letter exchange that is not known yet letters.
+type behind struct {
+	is    atomic.Bool
+	mu    sync.Mutex
+	hosts []*host
+}
+
+// holds reports whether a queue has to go on by the settings that it has; then it is looked at again when that is over.
+func (b *behind) holds(h *host) bool {
+	if h.expected && h.named.Load() == nil {
+		return true // the catalog does not know it yet; it is looked at when it does
+	}
+	if !b.is.Load() {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.is.Load() {
+		return false
+	}
+	b.hosts = append(b.hosts, h)
+	return true
+}
+
+// CaughtUp says that the catalog here has all that there was when this node started, and that queues have been told: see Expect.
+func (r *Registry) CaughtUp() {
+	b := &r.behind
+	b.mu.Lock()
+	b.is.Store(false)
+	hosts := b.hosts
+	b.hosts = nil
+	b.mu.Unlock()
+	for _, h := range hosts {
+		h.alert.Or(alertSettings)
+		h.group.Wake()
 	}
 }
 

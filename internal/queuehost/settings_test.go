@@ -276,6 +276,53 @@ func TestUnusedQueueExpires(t *testing.T) {
 	want(t, "unused after 61 s", o.expired, []seglog.GroupID{7})
 }
 
+// A queue goes on by the settings that it has, as long as the catalog here may lag behind: what that says of it may be old, or it may not know it yet.
+func TestSettingsWaitForTheCatalog(t *testing.T) {
+	most := func(n uint64) queue.Settings {
+		return queue.Settings{MaxLength: queue.Most(n), DeadLetter: queue.DeadLetterHeld}
+	}
+	log := newFakeLog()
+	r := newRig(t, log, []QueueDef{set(durable(7), most(2)), set(durable(8), most(2)), durable(9)})
+	for id := range seglog.GroupID(3) {
+		publish(r.queue(7+id), nil, true, "a", "b")
+	}
+	r.settle()
+	qo := Options{Log: log.crashed(), Clock: r.clock}
+	r = &rig{t: t, log: qo.Log.(*fakeLog), clock: r.clock}
+	r.node = replica.Open(replica.Options{Log: r.log, Shards: 1, Clock: r.clock})
+	qo.Node = r.node
+	r.reg = New(qo)
+	if err := r.node.Replay(r.reg.Host); err != nil {
+		t.Fatal(err)
+	}
+	create := func(def QueueDef) {
+		if _, err := r.reg.Create(def); err != nil {
+			t.Fatal(err)
+		}
+		r.settle()
+	}
+	settings := func() (list []queue.Settings) {
+		for id := range seglog.GroupID(3) {
+			list = append(list, r.reg.hosts[7+id].m.Settings())
+		}
+		return list
+	}
+	create(set(durable(7), most(1))) // as the log of the catalog has it
+	r.reg.Expect()
+	r.node.Prepare()
+	r.log.Start()
+	r.settle()
+	want(t, "at the start", settings(), []queue.Settings{most(2), most(2), {}})
+	r.reg.SetSettings(7, Settings{Settings: most(3)})
+	create(set(durable(9), most(5)))
+	want(t, "as news come", settings(), []queue.Settings{most(2), most(2), {}})
+	r.reg.CaughtUp()
+	r.settle()
+	want(t, "with the whole catalog", settings(), []queue.Settings{most(3), most(2), most(5)})
+	create(set(durable(8), most(4)))
+	want(t, "as the last is known", settings(), []queue.Settings{most(3), most(4), most(5)})
+}
+
 // hearing is an owner that hears on the workers which of the queues 7 and 8 are unused.
 type hearing [2]chan struct{}
 

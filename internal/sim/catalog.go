@@ -192,6 +192,7 @@ func (n *node) started() {
 	o := &n.order
 	o.broker.Begin(o.inc)
 	o.broker.Sync()
+	n.reg.CaughtUp()
 	o.entered = true
 	n.w.trace("node %d is in", n.id)
 	for _, x := range n.reg.Orphans() {
