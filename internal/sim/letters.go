@@ -92,8 +92,10 @@ func (k *checker) letter(n *node, q *simQueue, d *queuehost.DeadLetter, id uint6
 		}
 		return
 	}
-	// Of a classic queue those of transient messages are lost with its home; without an exchange all that wait are let go of.
-	if !q.unread && (q.home == 0 && q.may.letters && d.ID != q.lastDeath+1 || d.ID <= q.lastDeath) || r.death != nil {
+	// Of a classic queue those of transient messages are lost with its home; without an exchange all that wait are let go of, and who has led before
+	// may tell of them late.
+	late := !q.may.letters && (q.deleted || w.anotherLeads(n, q))
+	if !q.unread && !late && (q.home == 0 && q.may.letters && d.ID != q.lastDeath+1 || d.ID <= q.lastDeath) || r.death != nil {
 		w.failf("queue %d: dead letter %d of message %d comes after letter %d (dead before: %v)", q.def.ID, d.ID, id, q.lastDeath, r.death != nil)
 	}
 	if q.deaths == nil {

@@ -18,7 +18,8 @@ import (
 type simQueue struct {
 	def      queuehost.QueueDef
 	home     uint64 // node of a classic queue; 0: a quorum queue
-	unwanted bool   // people have asked for its deletion
+	unwanted bool   // its deletion is asked for
+	ordered  bool   // by people
 	deleted  bool   // some node has applied that
 
 	crashes int     // of its home
@@ -163,7 +164,7 @@ func (w *World) manage() {
 		return
 	}
 	w.trace("the deletion of queue %d is ordered at node %d", q.def.ID, n.id)
-	q.unwanted = true
+	q.unwanted, q.ordered = true, true
 	n.order.broker.Delete(def, h, false, false, func(_ uint64, err error) {
 		w.trace("the deletion of queue %d: %v", q.def.ID, err)
 		if err == nil && n.view().QueueByID(q.id()) != nil {

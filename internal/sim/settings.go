@@ -2,11 +2,13 @@ package sim
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
 	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
@@ -342,7 +344,13 @@ func (o owner) Expired(id seglog.GroupID) {
 		}
 		w.trace("queue %d has expired, as node %d sees it", id, n.id)
 		q.unwanted, q.expired = true, true
-		o.Broker.Delete(def, h, true, false, func(_ uint64, err error) { w.trace("queue %d: its end: %v", id, err) })
+		o.Broker.Delete(def, h, true, false, func(_ uint64, err error) {
+			w.trace("queue %d: its end: %v", id, err)
+			var refused *amqperr.Error
+			if errors.As(err, &refused) && refused.Code == amqperr.PreconditionFailed { // somebody has come
+				q.expired, q.unwanted = false, q.ordered
+			}
+		})
 	})
 }
 
@@ -350,14 +358,23 @@ func (o owner) Expired(id seglog.GroupID) {
 // that one knows whether somebody has come since.
 const confirmed = time.Second
 
+// anotherLeads reports whether a quorum queue is led by another node than one that led it, or still believes so.
+func (w *World) anotherLeads(than *node, q *simQueue) bool {
+	return q.home == 0 && slices.ContainsFunc(w.nodes, func(n *node) bool {
+		if n == than || !n.up {
+			return false
+		}
+		h := n.handle(q)
+		return h != nil && h.Leader() == n.id
+	})
+}
+
 // unused checks that nobody uses a queue that is about to go, as a node says.
 func (k *checker) unused(by *node, q *simQueue) {
 	w := k.w
 	now, late := w.clk.Mono(), int64(-1)
-	for _, n := range w.nodes {
-		if h := n.handle(q); n != by && n.up && h != nil && h.Leader() == n.id {
-			late = int64(confirmed)
-		}
+	if w.anotherLeads(by, q) {
+		late = int64(confirmed)
 	}
 	for _, n := range w.nodes {
 		for _, c := range n.clients {
