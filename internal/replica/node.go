@@ -125,17 +125,18 @@ type Node struct {
 	closing  atomic.Bool
 
 	// Of raft groups.
-	raftLog    RaftLog
-	raftTicker clock.Ticker
-	reads      reads
-	early      early
-	downMu     sync.Mutex
-	down       map[uint64]bool    // nodes known to be away
-	reluctant  atomic.Bool        // it had better not lead
-	same       map[string]members // configurations that groups share; guarded by downMu
-	leading    atomic.Int64
-	transfers  atomic.Int64 // under way from here
-	tailBytes  atomic.Int64 // kept for members that are away
+	raftLog        RaftLog
+	raftTicker     clock.Ticker
+	reads          reads
+	early          early
+	downMu         sync.Mutex
+	down           map[uint64]bool                 // nodes known to be away
+	reluctant      atomic.Bool                     // it had better not lead
+	reluctantPeers atomic.Pointer[map[uint64]bool] // nor had these
+	same           map[string]members              // configurations that groups share; guarded by downMu
+	leading        atomic.Int64
+	transfers      atomic.Int64 // under way from here
+	tailBytes      atomic.Int64 // kept for members that are away
 }
 
 // ErrClosed answers what comes after Close.

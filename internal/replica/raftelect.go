@@ -56,8 +56,60 @@ func (n *Node) news(node uint64, down bool) {
 }
 
 // SetReluctant says whether this node had better not lead, because its disk or its memory is full: it lets all others ask for
-// an election first. What it leads already it keeps; see HandOver.
+// an election first. What it leads already it keeps; see Relieve.
 func (n *Node) SetReluctant(on bool) { n.reluctant.Store(on) }
+
+// SetReluctantPeers says which other nodes had better not lead.
+func (n *Node) SetReluctantPeers(nodes []uint64) {
+	m := make(map[uint64]bool, len(nodes))
+	for _, node := range nodes {
+		m[node] = true
+	}
+	n.reluctantPeers.Store(&m)
+}
+
+// shuns says whether another node had better not lead.
+func (n *Node) shuns(node uint64) bool {
+	m := n.reluctantPeers.Load()
+	return m != nil && (*m)[node]
+}
+
+// Relieve hands over the leadership of all groups that this node leads, and that a member on a node that may well lead can take over at
+// once. It may be called again and again: a group without such a member notices nothing.
+func (n *Node) Relieve() {
+	if n.Leading() == 0 {
+		return
+	}
+	for _, s := range n.shards {
+		for _, g := range n.groupsOf(s) {
+			if x := g.raft; x != nil {
+				x.ask(func() {
+					if x.rn != nil && x.state == raft.StateLeader && !x.isHanding() {
+						if to := x.reliever(); to != 0 {
+							x.handOver(to)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// reliever is the member that can take over at once and has most of the log, on a node that may well lead; 0: there is none.
+func (x *raftGroup) reliever() (to uint64) {
+	var most uint64
+	n, last := x.g.shard.node, x.store.last()
+	x.rn.WithProgress(func(id uint64, typ raft.ProgressType, p tracker.Progress) {
+		node := x.nodes[id]
+		if id == x.self || typ == raft.ProgressTypeLearner || n.isDown(node) || n.shuns(node) || p.State != tracker.StateReplicate || p.Match+caughtUp < last {
+			return
+		}
+		if p.Match > most || to == 0 || p.Match == most && id < to {
+			to, most = id, p.Match
+		}
+	})
+	return to
+}
 
 // isDown says whether a node is known to be away.
 func (n *Node) isDown(node uint64) bool {
@@ -268,7 +320,7 @@ func (x *raftGroup) notLeader() error {
 }
 
 // TransferLeader hands the leadership to a member, or, if to is 0, to the one that has
-// most of the log and is not away. Meanwhile nothing is packed. Nothing happens if this
+// most of the log and is not away, on a node that may well lead, if there is one. Meanwhile nothing is packed. Nothing happens if this
 // member does not lead.
 func (g *Group) TransferLeader(to uint64) { g.TransferLeaderTo(to, nil) }
 
@@ -311,6 +363,9 @@ func (x *raftGroup) handed(err error) {
 
 // handOver begins to hand the leadership over. It reports whether it has begun.
 func (x *raftGroup) handOver(to uint64) bool {
+	if m := x.g.shard.node.reluctantPeers.Load(); to == 0 && m != nil && len(*m) > 0 {
+		to = x.reliever()
+	}
 	if to == 0 {
 		var most uint64
 		x.rn.WithProgress(func(id uint64, typ raft.ProgressType, p tracker.Progress) {
