@@ -43,7 +43,13 @@ type Options struct {
 	MaxMessage int // the longest message of the rooms in bytes; peer.Options.MaxMessage has to be longer by Overhead
 	Logger     *slog.Logger
 	Called     func(peer.NodeID) string // as peer.Options.Called; nil: the number
+	// Beat appends what the rooms say in each heartbeat, at most BeatRoom bytes; their Handler.Beat is given it, and nothing where the
+	// other node says nothing of that kind. Nil: nothing. It must not block, nor call the detours.
+	Beat func(dst []byte) []byte
 }
+
+// BeatRoom is how many bytes of a heartbeat are the rooms'.
+const BeatRoom = 1 << 10
 
 // Overhead is how many bytes a detour adds to a message.
 const Overhead = 1 + head
@@ -99,17 +105,21 @@ func New(o Options) *Detours {
 // Use says which links there are.
 func (d *Detours) Use(l peer.Links) { d.links = l }
 
-// Heard is peer.Options.Beat: whom this node hears.
+// Heard is peer.Options.Beat: whom this node hears, and what its rooms say.
 func (d *Detours) Heard(dst []byte) []byte {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	var list []heard
 	for _, id := range d.wanted {
 		if n := d.nodes[id]; n != nil && n.direct && !n.quiet {
 			list = append(list, heard{id, !n.deaf})
 		}
 	}
-	return appendHeard(dst, list)
+	d.mu.Unlock()
+	dst = appendHeard(dst, list)
+	if d.o.Beat != nil {
+		dst = d.o.Beat(dst)
+	}
+	return dst
 }
 
 // sound says that there is a link and that both sides hear each other, as far as is known.

@@ -301,10 +301,28 @@ func FuzzFrame(f *testing.F) {
 				t.Fatalf("%+v became %+v, %v", x, again, err)
 			}
 		}
-		if list, known := parseHeard(b); known {
-			if again, _ := parseHeard(appendHeard(nil, list)); !slices.Equal(again, list) {
+		if list, _, known := parseHeard(b); known {
+			if again, _, _ := parseHeard(appendHeard(nil, list)); !slices.Equal(again, list) {
 				t.Fatalf("%v changes", list)
 			}
 		}
 	})
+}
+
+// What the rooms say in a heartbeat comes to the rooms of the other node; to a build that does not look for it, it does no harm. R497
+func TestRoomsSpeakInHeartbeats(t *testing.T) {
+	w := newTown(t, 1, 1, 2)
+	w.startAll()
+	w.nodes[1].o.Beat = func(dst []byte) []byte { return append(dst, "news"...) }
+	w.pass(time.Second)
+	if got := string(w.nodes[2].said[1]); got != "news" {
+		t.Errorf("node 2 was told %q", got)
+	}
+	if got, told := w.nodes[1].said[2]; !told || len(got) != 0 {
+		t.Errorf("node 1 was told %q", got)
+	}
+	list, rest, known := parseHeard(append(appendHeard(nil, []heard{{3, true}}), 1, 2, 3))
+	if !known || len(list) != 1 || len(rest) != 3 {
+		t.Errorf("%v, %v, %v", list, rest, known)
+	}
 }

@@ -101,17 +101,18 @@ func appendHeard(dst []byte, list []heard) []byte {
 	return dst
 }
 
-// parseHeard reads whom a node hears. From one of another version nothing is known.
-func parseHeard(b []byte) (list []heard, known bool) {
+// parseHeard reads whom a node hears. From one of another version nothing is known. What follows is the rooms', and whatever else
+// a node says that knows more than this one: who does not look for it leaves it alone.
+func parseHeard(b []byte) (list []heard, rest []byte, known bool) {
 	c := bytecodec.Over(b)
 	if c.Byte() != frameVersion {
-		return nil, false
+		return nil, nil, false
 	}
 	for range min(c.Count(9), mostHeard) {
 		list = append(list, heard{peer.NodeID(c.Fixed64()), c.Bool()})
 	}
 	if c.Bad() {
-		return nil, false
+		return nil, nil, false
 	}
-	return list, true
+	return list, c.Rest, true
 }

@@ -88,10 +88,10 @@ func (e ears) Writable(id peer.NodeID, lane peer.Lane) {
 	}
 }
 
-// Beat is peer.Handler.Beat. Who says that it does not hear this node any more is as good as not heard.
+// Beat is peer.Handler.Beat; the rooms are given what is theirs. Who says that it does not hear this node any more is as good as not heard.
 func (e ears) Beat(from peer.NodeID, payload []byte) {
 	d := e.d
-	list, known := parseHeard(payload)
+	list, rest, known := parseHeard(payload)
 	d.mu.Lock()
 	n := d.of(from)
 	n.hears, n.beat = n.hears[:0:0], 0
@@ -113,7 +113,7 @@ func (e ears) Beat(from peer.NodeID, payload []byte) {
 	}
 	d.mu.Unlock()
 	d.leave(0)
-	d.o.Handler.Beat(from, payload)
+	d.o.Handler.Beat(from, rest)
 	switch {
 	case is && !was:
 		d.o.Logger.Warn("a node does not hear this one any more", "node", d.o.Called(from))

@@ -39,7 +39,8 @@ type resident struct {
 	sent   map[peer.NodeID]*[peer.Lanes]uint64
 	refuse map[peer.NodeID]*[peer.Lanes]bool // Writable is to follow
 	total  int
-	onDown func(peer.NodeID) // or nil
+	onDown func(peer.NodeID)      // or nil
+	said   map[peer.NodeID][]byte // in the last heartbeat
 }
 
 func newTown(t *testing.T, seed uint64, ids ...peer.NodeID) *town {
@@ -62,7 +63,7 @@ func (w *town) start(id peer.NodeID) {
 	w.incs[id]++
 	n := &resident{
 		w: w, id: id, up: map[peer.NodeID]bool{}, doubt: map[peer.NodeID]bool{}, ups: map[peer.NodeID]int{},
-		got: map[peer.NodeID]*[peer.Lanes]uint64{}, sent: map[peer.NodeID]*[peer.Lanes]uint64{}, refuse: map[peer.NodeID]*[peer.Lanes]bool{},
+		got: map[peer.NodeID]*[peer.Lanes]uint64{}, sent: map[peer.NodeID]*[peer.Lanes]uint64{}, refuse: map[peer.NodeID]*[peer.Lanes]bool{}, said: map[peer.NodeID][]byte{},
 	}
 	w.nodes[id] = n
 	n.Detours = New(Options{
@@ -192,7 +193,7 @@ func (n *resident) Writable(id peer.NodeID, lane peer.Lane) {
 	n.refuse[id][lane] = false
 }
 
-func (n *resident) Beat(peer.NodeID, []byte) {}
+func (n *resident) Beat(from peer.NodeID, said []byte) { n.said[from] = said }
 
 func (n *resident) Suspect(id peer.NodeID) {
 	n.w.want("suspect once", !n.doubt[id])
