@@ -145,6 +145,11 @@ func (b *Broker) AdminPublish(p AdminPublish) (queues int, err error) {
 	}
 	m := builder.Message()
 	handles := b.routeWhole(v, x, p.RoutingKey, properties, m)
+	for _, h := range handles {
+		if a := b.alarmFor(b.AlarmsElsewhere(), h); a != nil {
+			return 0, &AdminError{Unavailable, fmt.Sprintf("queue '%s' is served by another node: %s", h.Def().Name, a.reason())}
+		}
+	}
 	b.counters.published.Add(1)
 	if len(handles) == 0 {
 		b.counters.unroutableDropped.Add(1)

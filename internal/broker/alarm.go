@@ -15,7 +15,7 @@ const (
 	AlarmDisk   AlarmKind = "disk"
 )
 
-// Alarm is something that is running short. While one is on, connections that
+// Alarm is something that is running short on this node. While one is on, connections that
 // publish are held back; those that only consume are not touched, so that
 // queues can drain.
 type Alarm struct {

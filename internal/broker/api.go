@@ -63,6 +63,9 @@ type Control interface {
 	// reason the client is told. A connection that has not published carries on
 	// until its first publish. It is called inside Register if an alarm is on.
 	Block(on bool, reason string)
+	// Hold says that the connection, which has just published to a queue of a node with an alarm, is to be held back, or is so no
+	// longer. It is called within Publisher.Flush, too.
+	Hold(on bool, reason string)
 }
 
 // DeclareExchange asks for an exchange.

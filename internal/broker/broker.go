@@ -95,11 +95,12 @@ type Broker struct {
 
 	// mu guards the connections and the alarms. It is held while Control
 	// methods are called.
-	mu       sync.Mutex
-	conns    map[catalog.ConnID]*Conn
-	lastConn uint64
-	alarms   map[AlarmKind]Alarm
-	closing  *amqperr.Error // not nil: no new connections, and why
+	mu        sync.Mutex
+	conns     map[catalog.ConnID]*Conn
+	lastConn  uint64
+	alarms    map[AlarmKind]Alarm
+	farAlarms alarmsElsewhere
+	closing   *amqperr.Error // not nil: no new connections, and why
 
 	failOnce sync.Once
 	failed   chan struct{} // closed when nothing will be answered any more
@@ -138,6 +139,7 @@ func New(o Options) *Broker {
 		later:     o.Go,
 		conns:     make(map[catalog.ConnID]*Conn),
 		alarms:    make(map[AlarmKind]Alarm),
+		farAlarms: alarmsElsewhere{home: homeOf},
 		going:     make(map[catalog.QueueID]chan struct{}),
 		failed:    make(chan struct{}),
 	}

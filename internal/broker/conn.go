@@ -26,6 +26,7 @@ type Conn struct {
 	credit  *Credit
 	closed  chan struct{} // closed when the connection is out of the registry
 	permits permits
+	over    bool // it has ended; guarded by the mutex of Broker.farAlarms
 
 	mu       sync.Mutex
 	channels map[uint16]*channel
@@ -107,6 +108,7 @@ func (c *Conn) Close(done func()) {
 	}
 
 	b := c.b
+	b.farAlarms.leave(c)
 	b.mu.Lock()
 	delete(b.conns, c.id)
 	b.counters.connectionsClosed.Add(1)

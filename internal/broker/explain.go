@@ -72,6 +72,13 @@ func (b *Broker) Explain(ctx context.Context, vhost, name string) (e Explanation
 			e.Reason = string(a.Kind) + " alarm: publishers are blocked"
 		}
 	}
+	if a := of(b.AlarmsElsewhere(), h.Home()); a != nil {
+		e.Lines = append(e.Lines, fmt.Sprintf("Node %s, which serves the queue, is %s since %s. Publishers are blocked; consumers are not.",
+			a.Name, a.short(), a.Since.Format("15:04:05")))
+		if e.Reason == "" && said.Ready == 0 {
+			e.Reason = a.reason() + ": publishers are blocked"
+		}
+	}
 	if said.Ready == 0 && said.Unacked == 0 && said.Published == 0 {
 		e.Lines = append(e.Lines, b.explainBindings(vhost, name))
 	}

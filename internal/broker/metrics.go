@@ -45,7 +45,7 @@ type Totals struct {
 	Consumers, WaitingForDisk                uint64
 	BodiesInMemory, BodiesSpilled            uint64 // bytes; on disk and not in the log
 	DeadLetters                              DeadLetterTotals
-	BlockedReason                            string // what publishers are told while an alarm is on, else ""
+	BlockedReason                            string // what publishers are told while an alarm is on, also elsewhere, else ""
 }
 
 // Totals sums up over all queues that the node serves; it disturbs nobody. What was delivered by quorum queues is not in the
@@ -65,6 +65,9 @@ func (b *Broker) Totals() Totals {
 	b.mu.Lock()
 	t.Connections, t.BlockedReason = uint64(len(b.conns)), b.blockReason()
 	b.mu.Unlock()
+	if far := b.AlarmsElsewhere(); len(far) > 0 && t.BlockedReason == "" {
+		t.BlockedReason = far[0].short()
+	}
 	for h := range b.queues.Served() {
 		t.Queues++
 		if h.Unavailable() != nil {

@@ -435,6 +435,9 @@ func (p *Publisher) Flush() {
 		}
 		p.published, p.routed, p.dropped = 0, 0, 0
 	}
+	if p.c.b.farAlarms.nodes.Load() != nil {
+		p.c.b.holdBack(p.c, p.dirty)
+	}
 	for _, s := range p.dirty {
 		invariant.Pass("broker", "flushed")
 		s.flush()

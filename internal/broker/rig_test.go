@@ -102,7 +102,8 @@ type client struct {
 	mu      sync.Mutex
 	closed  *amqperr.Error
 	blocked string
-	told    int // how often Block was called
+	told    int      // how often Block was called
+	held    []string // what Hold was called with; "": let go
 }
 
 func (c *client) Info() ConnectionInfo    { return ConnectionInfo{State: "running"} }
@@ -123,6 +124,15 @@ func (c *client) Block(on bool, reason string) {
 	if on {
 		c.blocked = reason
 	}
+}
+
+func (c *client) Hold(on bool, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !on {
+		reason = ""
+	}
+	c.held = append(c.held, reason)
 }
 
 func (c *client) wasClosed() *amqperr.Error {

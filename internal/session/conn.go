@@ -298,6 +298,9 @@ var past = time.Unix(1, 0)
 // Block holds the connection back from publishing, or lets it go on.
 func (c *conn) Block(on bool, reason string) { c.block.set(on, reason) }
 
+// Hold holds the connection back for a queue that another node leads, or lets it go on.
+func (c *conn) Hold(on bool, reason string) { c.block.setFar(on, reason) }
+
 // broken is called by the writer when the socket fails.
 func (c *conn) broken(err error) {
 	c.log.Warn("connection ended while it was written to", "error", err)

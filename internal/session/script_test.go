@@ -32,6 +32,7 @@ import (
 //	tune frame-max=... channel-max=... [vhost=...]
 //	    does the handshake with these and prints the answer to connection.open
 //	alarm on|off            switches the memory alarm
+//	hold <name> on|off      holds the connection back for another node's alarm
 //	advance <duration>      moves the clock, in scripts whose name begins with time_
 //	close-connections       closes all connections from the server's side
 //
@@ -109,6 +110,14 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		return c.untilClosed()
 	case "alarm":
 		s.rig.broker.SetAlarm("memory", name == "on", "too little of it")
+	case "hold":
+		s.rig.server.mu.Lock()
+		for c := range s.rig.server.conns {
+			if nc := s.clients[name].nc; c.name == nc.LocalAddr().String()+" -> "+nc.RemoteAddr().String() {
+				c.Hold(d.CmdArgs[1].Key == "on", "low on disk at node n2")
+			}
+		}
+		s.rig.server.mu.Unlock()
 	case "advance":
 		d, err := time.ParseDuration(name)
 		if err != nil {
