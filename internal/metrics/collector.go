@@ -186,6 +186,7 @@ var families = []family{
 		return 0
 	}),
 	gauge("holdfast_cluster_nodes_apart", "Nodes of the cluster with another catalog: they, or this side, went on alone by force_boot", func(v *Values) float64 { return float64(v.Cluster.Apart) }),
+	gauge("holdfast_cluster_nodes_alarmed", "Other nodes with an alarm: publishers to queues that they serve are blocked", func(v *Values) float64 { return float64(v.Cluster.Alarmed) }),
 	gauge("holdfast_cluster_commands_waiting", "Commands of this node for the catalog of the cluster that were not answered yet", func(v *Values) float64 { return float64(v.Cluster.Waiting) }),
 	byPeer("holdfast_peer_up", "1 if the link to the node is up, else 0", prometheus.GaugeValue, func(p *Peer) float64 { return truth(p.Up) }),
 	byPeer("holdfast_peer_detour", "1 if there is no link to the node, and another one leads messages on, else 0", prometheus.GaugeValue, func(p *Peer) float64 { return truth(p.Detour) }),

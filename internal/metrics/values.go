@@ -130,6 +130,7 @@ type Shards struct {
 type Cluster struct {
 	Nodes   map[string]uint64 // by state; this one included
 	Leader  bool              // the catalog has a leader, as far as is known here
+	Alarmed uint64            // other nodes with an alarm
 	Waiting uint64            // commands for the catalog that were not answered yet
 	Apart   uint64            // nodes with a catalog that has come apart from this one's
 	Stale   bool              // messages are routed by what this node knew last: nobody could tell it more

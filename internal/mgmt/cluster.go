@@ -10,7 +10,7 @@ type Cluster struct {
 	RunningNodes []string                     `json:"running_nodes"`
 	Versions     map[string]map[string]string `json:"versions"` // of nodes that were heard
 	Maintenance  map[string]string            `json:"maintenance_status"`
-	Alarms       []string                     `json:"alarms"` // of this node
+	Alarms       []ClusterAlarm               `json:"alarms"` // of all nodes, as far as this one has heard
 	Partitions   map[string][]string          `json:"partitions"`
 	Listeners    map[string][]Listener        `json:"listeners"` // of this node
 	Flags        []string                     `json:"feature_flags"`
@@ -40,8 +40,12 @@ type Levels struct {
 
 func (s *Server) cluster(http.ResponseWriter, *http.Request) (any, error) {
 	c := s.options.Cluster()
-	for _, a := range s.options.Broker.Alarms() {
-		c.Alarms = append(c.Alarms, string(a.Kind))
+	self := ""
+	for _, n := range c.Nodes {
+		if n.Self {
+			self = n.Name
+		}
 	}
+	c.Alarms = s.alarms(self)
 	return c, nil
 }

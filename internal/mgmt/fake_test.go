@@ -21,6 +21,7 @@ type fakeBroker struct {
 	connections []broker.ConnectionInfo
 	orphans     []broker.OrphanInfo
 	alarms      []broker.Alarm
+	elsewhere   []broker.NodeAlarms
 	sick        error
 	said        string        // the reason given when connections were closed
 	known       bool          // queues were listed without asking other nodes
@@ -129,10 +130,11 @@ func (b *fakeBroker) ListPermissions(vhost, user string) []broker.Permission {
 	return list
 }
 
-func (b *fakeBroker) ListVHosts() []broker.VHost       { return b.vhosts }
-func (b *fakeBroker) ListOrphans() []broker.OrphanInfo { return b.orphans }
-func (b *fakeBroker) Alarms() []broker.Alarm           { return b.alarms }
-func (b *fakeBroker) Health() error                    { return b.sick }
+func (b *fakeBroker) ListVHosts() []broker.VHost           { return b.vhosts }
+func (b *fakeBroker) ListOrphans() []broker.OrphanInfo     { return b.orphans }
+func (b *fakeBroker) Alarms() []broker.Alarm               { return b.alarms }
+func (b *fakeBroker) AlarmsElsewhere() []broker.NodeAlarms { return b.elsewhere }
+func (b *fakeBroker) Health() error                        { return b.sick }
 func (b *fakeBroker) SetUserTags(n string, t []string) error {
 	return b.change(n, func(u *broker.User) { u.Tags = t })
 }

@@ -12,7 +12,7 @@ func (s *Server) localAPI() http.Handler {
 	api := &router{other: s.answered(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, invalid("there is no " + r.Method + " " + r.URL.Path)
 	})}
-	for _, routes := range []map[string]handler{s.routes(), s.quorumRoutes(), s.policyRoutes()} {
+	for _, routes := range []map[string]handler{s.routes(), s.quorumRoutes(), s.policyRoutes(), s.markRoutes()} {
 		for pattern, h := range routes {
 			api.handle(pattern, s.answered(h))
 		}

@@ -58,6 +58,7 @@ type Broker interface {
 	CloseAllConnections(vhost, user, reason string) int
 
 	Alarms() []broker.Alarm
+	AlarmsElsewhere() []broker.NodeAlarms
 	Health() error
 }
 
@@ -72,6 +73,7 @@ type Options struct {
 	Cluster    func() Cluster
 	Stale      func() string // why listings may be old, "" if they are not; nil: they never are
 	Quorum     Quorum
+	Marks      Marks
 	Metrics    http.Handler // the aggregated page
 	Objects    metrics.Objects
 	Logger     *slog.Logger

@@ -14,7 +14,7 @@ func (n *Node) manage(o Options) error {
 	registry.Serve(n.values)
 	server, err := mgmt.Start(mgmt.Options{
 		Broker: n.broker, Settings: n.settings, ConfigFile: o.ConfigFile, Lenient: o.LenientHTTP,
-		Facts: n.facts, Cluster: n.cluster, Quorum: n.members, Stale: n.stale, Metrics: registry.Handler(), Objects: n.objects(),
+		Facts: n.facts, Cluster: n.cluster, Quorum: n.members, Marks: n, Stale: n.stale, Metrics: registry.Handler(), Objects: n.objects(),
 		Logger: n.log.With("room", "mgmt"), Door: o.Door,
 	})
 	if err != nil {

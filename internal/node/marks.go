@@ -1,9 +1,9 @@
 package node
 
 import (
-	"errors"
-
 	"sync/atomic"
+
+	"holdfast/internal/broker"
 )
 
 // marks are where the alarms are raised. The settings say where they begin; what is set later holds until the node ends.
@@ -21,7 +21,7 @@ func (n *Node) beginMarks() {
 }
 
 // errNoMemory is why a share of the memory is no mark.
-var errNoMemory = errors.New("how much memory there is is not known here: set the mark as a size")
+var errNoMemory error = &broker.AdminError{Kind: broker.Unavailable, Text: "how much memory there is is not known here: set the mark as a size"}
 
 // SetMemoryMark has publishing blocked while more is in use than a share of the memory there is, or, if that is 0, than so many bytes.
 func (n *Node) SetMemoryMark(share float64, bytes uint64) error {

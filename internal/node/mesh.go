@@ -35,6 +35,7 @@ type mesh struct {
 	belong  belonging
 	lineage lineage
 	touch   *touch
+	alarms  alarmBook
 	life    context.Context // ends when the links are about to be closed
 	end     context.CancelFunc
 
@@ -48,10 +49,12 @@ type mesh struct {
 
 	gone map[uint64]catalog.Incarnation // starts that were reported to be over
 
-	detector *cluster.Detector // of the goroutine that watches
-	kept     int               // groups that could not be handed over; whoever stops the node has it
-	busy     chan struct{}     // holds one while duties are being carried out
-	trouble  string            // of the last change of the catalog's group; whoever is busy has it
+	detector *cluster.Detector    // of the goroutine that watches
+	alarmed  map[uint64]alarmBits // other nodes, as passed on last; it has this, too
+	relieved int64                // clock.Mono of the last look for who could lead instead of this node, which has an alarm; 0: none; likewise
+	kept     int                  // groups that could not be handed over; whoever stops the node has it
+	busy     chan struct{}        // holds one while duties are being carried out
+	trouble  string               // of the last change of the catalog's group; whoever is busy has it
 }
 
 // event is what the links said.
@@ -153,7 +156,7 @@ func (n *Node) joinMesh(ctx context.Context, by lookup) error {
 	})
 	m.ways = detour.New(detour.Options{
 		Self: peer.NodeID(m.self), Incarnation: id.Starts, Info: []byte(n.version), Handler: m, Tag: toDetour, MaxMessage: maxMessage,
-		Logger: n.log.With("room", "peer"), Called: m.called,
+		Logger: n.log.With("room", "peer"), Called: m.called, Beat: m.sayAlarms,
 	})
 	o := peer.Options{
 		Node: peer.NodeID(m.self), Incarnation: id.Starts, Cluster: peer.ClusterID(m.state.Cluster()), Name: self.Name, Addr: self.Addr,
@@ -320,6 +323,7 @@ func (m *mesh) Down(node peer.NodeID, why error) {
 	m.mu.Lock()
 	delete(m.linked, id)
 	m.mu.Unlock()
+	m.alarms.lost(id)
 	m.n.groups.PeerDown(id)
 	m.n.queues.LinkDown(id, why)
 	m.forward.Lost(id)
@@ -336,7 +340,10 @@ func (m *mesh) Writable(node peer.NodeID, lane peer.Lane) {
 }
 
 // Beat implements peer.Handler.
-func (m *mesh) Beat(from peer.NodeID, _ []byte) { m.touch.beat(uint64(from)) }
+func (m *mesh) Beat(from peer.NodeID, said []byte) {
+	m.touch.beat(uint64(from))
+	m.hearAlarms(from, said)
+}
 
 // Suspect implements peer.Handler.
 func (m *mesh) Suspect(node peer.NodeID) {

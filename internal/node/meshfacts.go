@@ -17,7 +17,7 @@ import (
 // cluster tells how the cluster stands as this node sees it; a node that is alone is one, too.
 func (n *Node) cluster() mgmt.Cluster {
 	c := mgmt.Cluster{
-		DiskNodes: []string{}, RAMNodes: []string{}, RunningNodes: []string{}, Alarms: []string{}, Flags: []string{},
+		DiskNodes: []string{}, RAMNodes: []string{}, RunningNodes: []string{}, Flags: []string{},
 		Versions: map[string]map[string]string{}, Maintenance: map[string]string{}, Partitions: map[string][]string{},
 		Listeners: map[string][]mgmt.Listener{n.name(): n.facts().Listeners},
 	}
@@ -88,6 +88,7 @@ func (n *Node) clusterValues() metrics.Cluster {
 	for _, s := range m.stands {
 		v.Nodes[s.is.String()]++
 	}
+	v.Alarmed = uint64(len(n.broker.AlarmsElsewhere()))
 	return v
 }
 

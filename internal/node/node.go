@@ -454,7 +454,7 @@ func (n *Node) alarm(b *broker.Broker, kind broker.AlarmKind, on bool, why strin
 	b.SetAlarm(kind, on, why)
 	n.groups.SetReluctant(len(b.Alarms()) > 0)
 	if on && !was && n.mesh != nil {
-		n.groups.HandOver()
+		n.groups.Relieve()
 	}
 }
 

@@ -35,6 +35,7 @@ func (m *mesh) watch() {
 			m.follow(m.detector.Tick(m.n.clock.Mono()))
 			m.forward.Tick()
 			m.touch.tick()
+			m.tickAlarms(m.n.clock.Mono())
 			m.ways.Tick()
 			m.belong.tick(m.n.clock.Mono())
 			if ticks++; ticks%dutiesEvery == 0 {
@@ -75,6 +76,7 @@ func (m *mesh) work() {
 		m.retarget()
 		m.duties()
 	}
+	m.passAlarms()
 }
 
 // retarget links to the nodes there are now.

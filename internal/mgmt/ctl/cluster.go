@@ -17,7 +17,7 @@ type clusterView struct {
 	RunningNodes []string                     `json:"running_nodes"`
 	Versions     map[string]map[string]string `json:"versions"`
 	Maintenance  map[string]string            `json:"maintenance_status"`
-	Alarms       []string                     `json:"alarms"`
+	Alarms       []clusterAlarm               `json:"alarms"`
 	Partitions   map[string][]string          `json:"partitions"`
 	Level        int                          `json:"format_level"`
 	Nodes        []struct {
@@ -93,7 +93,11 @@ func (c *clusterView) String() string {
 	}
 
 	section("Alarms")
-	plain(c.Alarms)
+	var alarms []string
+	for _, a := range c.Alarms {
+		alarms = append(alarms, a.String())
+	}
+	plain(alarms)
 
 	section("Network Partitions")
 	if len(c.Partitions) == 0 {

@@ -62,7 +62,7 @@ func Command(s Streams, data string) *cobra.Command {
 	f.BoolVarP(&r.quiet, "quiet", "q", false, "print no informational lines")
 	f.BoolVarP(&r.silent, "silent", "s", false, "print no informational lines and no table headers")
 	f.BoolVar(&r.noHeaders, "no-table-headers", false, "print no table headers")
-	for _, group := range [][]*command{listCommands(), userCommands(), policyCommands(), queueCommands(), nodeCommands(), clusterCommands(), appCommands(), quorumCommands()} {
+	for _, group := range [][]*command{listCommands(), userCommands(), policyCommands(), queueCommands(), nodeCommands(), clusterCommands(), appCommands(), quorumCommands(), alarmCommands()} {
 		for _, c := range group {
 			root.AddCommand(r.cobra(c))
 		}
