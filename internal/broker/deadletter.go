@@ -66,6 +66,7 @@ type grave interface {
 	Def() queuehost.QueueDef
 	Bury([]queue.Range)
 	TellDead()
+	Unreadable(error)
 }
 
 // letterSource is a queue that has letters here. It is forgotten when it has none any more. The mutex of letters guards

@@ -53,6 +53,7 @@ type carrier struct {
 	batch   []*letter
 	room    int64 // bytes of messages that may come under way
 	reader  *Reader
+	unread  error // why a letter of the batch could not be read
 	builder message.Builder
 
 	// For one batch.
@@ -152,6 +153,7 @@ func (c *carrier) letter(x *letter, q *catalog.Queue, wanted bool) int64 {
 	default:
 		x.failed, x.unread = true, true
 		c.say("a dead letter is held: it cannot be read now", "error", err)
+		c.unread = err
 		return 0
 	}
 	var shown int
@@ -413,6 +415,10 @@ func (c *carrier) send(done int) {
 	}
 	h := s.h
 	l.mu.Unlock()
+	if c.unread != nil {
+		h.Unreadable(c.unread)
+		c.unread = nil
+	}
 	for i, t := range c.sends {
 		t.send()
 		c.sends[i] = nil

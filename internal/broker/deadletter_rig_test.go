@@ -85,10 +85,17 @@ type fakeGrave struct {
 	buried  []uint64
 	told    int // how often it was to tell its letters again
 	deaf    bool
+	unread  []error
 }
 
 func (g *fakeGrave) ID() seglog.GroupID      { return g.def.ID }
 func (g *fakeGrave) Def() queuehost.QueueDef { return g.def }
+
+func (g *fakeGrave) Unreadable(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.unread = append(g.unread, err)
+}
 
 func (g *fakeGrave) Bury(list []queue.Range) {
 	g.mu.Lock()

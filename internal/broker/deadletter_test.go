@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
+	"holdfast/internal/vfs"
 	"holdfast/internal/wire"
 )
 
@@ -509,24 +511,9 @@ func TestDeadLettersFromTheDisk(t *testing.T) {
 	}
 	h := r.queues.Get(seglog.GroupID(r.view().Queue(vhost, "source").ID))
 	g := &fakeGrave{def: h.Def(), letters: map[uint64]queuehost.DeadLetter{}}
-	getter := h.Getter(queuehost.ConsumerSpec{}, noConsumer{})
-	get := func() Delivery {
-		got := make(chan Delivery, 1)
-		h.Get(getter, false, func(d Delivery, _ uint64, ok bool, err error) { got <- d })
-		return <-got
-	}
-	var ds []queuehost.DeadLetter
-	for i := range bodies {
-		var d Delivery
-		eventually(t, "its body leaves memory", func() bool {
-			if d = get(); d.Load == nil {
-				h.Settle(getter, []Range{{First: d.ID, Last: d.ID}}, Requeue)
-			}
-			return d.Load != nil
-		})
-		l := queuehost.DeadLetter{ID: uint64(i + 1), Reason: queue.Discarded, Load: d.Load}
-		g.letters[l.ID] = l
-		ds = append(ds, l)
+	ds := onDisk(t, h, len(bodies))
+	for _, d := range ds {
+		g.letters[d.ID] = d
 	}
 	r.letters.take(g, ds)
 	eventually(t, "all are buried", func() bool { return g.left() == 0 })
@@ -539,6 +526,51 @@ func TestDeadLettersFromTheDisk(t *testing.T) {
 		came = append(came, string(m.Body))
 	}
 	same(t, "bodies", came, bodies)
+}
+
+// What cannot be read, and is not lost, is not buried: its queue is told, as another member may have it.
+func TestDeadLettersThatCannotBeRead(t *testing.T) {
+	r := newRigWith(t, queuehost.Options{TailCache: 1})
+	c := r.connect()
+	c.declare(DeclareQueue{Name: "source", Durable: true})
+	r.letters.settings = func(*catalog.View, *catalog.Queue) (deadLettering, bool) {
+		return deadLettering{rekeyed: true, key: "source"}, true
+	}
+	c.send("", "source", "body")
+	h := r.queues.Get(seglog.GroupID(r.view().Queue(vhost, "source").ID))
+	g := &fakeGrave{def: h.Def(), letters: map[uint64]queuehost.DeadLetter{}, deaf: true}
+	ds := onDisk(t, h, 1)
+	r.disk.Inject(vfs.Fault{Op: vfs.OpRead, Forever: true, Err: syscall.EIO})
+	g.letters[1] = ds[0]
+	r.letters.take(g, ds)
+	eventually(t, "its queue is told", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.unread) > 0
+	})
+	is(t, "not buried", g.left(), 1)
+}
+
+// onDisk returns the first n messages of a queue as letters of which nothing is in memory.
+func onDisk(t *testing.T, h *queuehost.Handle, n int) (ds []queuehost.DeadLetter) {
+	t.Helper()
+	getter := h.Getter(queuehost.ConsumerSpec{}, noConsumer{})
+	get := func() Delivery {
+		got := make(chan Delivery, 1)
+		h.Get(getter, false, func(d Delivery, _ uint64, ok bool, err error) { got <- d })
+		return <-got
+	}
+	for i := range n {
+		var d Delivery
+		eventually(t, "its body leaves memory", func() bool {
+			if d = get(); d.Load == nil {
+				h.Settle(getter, []Range{{First: d.ID, Last: d.ID}}, Requeue)
+			}
+			return d.Load != nil
+		})
+		ds = append(ds, queuehost.DeadLetter{ID: uint64(i + 1), Reason: queue.Discarded, Load: d.Load})
+	}
+	return ds
 }
 
 // Whatever targets answer and however often letters are told again, each letter arrives at each of its targets, once if nobody

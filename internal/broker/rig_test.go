@@ -24,6 +24,7 @@ type rig struct {
 	*Broker
 	t      testing.TB
 	groups *replica.Node
+	disk   *vfs.Mem
 }
 
 const (
@@ -47,7 +48,8 @@ func newRigWith(t testing.TB, o queuehost.Options) *rig {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	settings := config.Default()
-	log, err := seglog.Open(vfs.NewMem(), "log", seglog.Options{
+	disk := vfs.NewMem()
+	log, err := seglog.Open(disk, "log", seglog.Options{
 		SegmentMin: 1 << 20, SegmentMax: 4 << 20, Logger: quiet, Clock: clock.System(),
 	})
 	if err != nil {
@@ -76,7 +78,7 @@ func newRigWith(t testing.TB, o queuehost.Options) *rig {
 			t.Error(err)
 		}
 	})
-	r := &rig{Broker: b, t: t, groups: groups}
+	r := &rig{Broker: b, t: t, groups: groups, disk: disk}
 	started := r.must(catalog.NewIncarnation(1))
 	r.must(catalog.Bootstrap(catalog.Defaults{
 		VHost: vhost, User: catalog.User{Name: guest}, Configure: ".*", Write: ".*", Read: ".*",

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io/fs"
 	"slices"
 	"sync"
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/queue"
-	"holdfast/internal/seglog"
 )
 
 // relay is a consumer or getter here that stands for one of a guest: it sends
@@ -359,20 +357,11 @@ func (r *relay) sendPlain() bool {
 }
 
 // leaveToOthers has another member lead a quorum queue if this one cannot read what it has to deliver: others have it, and the
-// session goes on with the one that leads next. One whose data is damaged is taken out of service. It reports whether that is so.
+// session goes on with the one that leads next. It reports whether that is so.
 func (r *relay) leaveToOthers(it *outgoingItem) bool {
 	h := r.session.handle.host
-	if h == nil || h.lead == nil || Lost(it.failed) {
+	if h == nil || !h.leaveToOthers(r.session, it.failed) {
 		return false
-	}
-	s, err := r.session, it.failed
-	var damage *seglog.CorruptError
-	switch {
-	case errors.Is(err, fs.ErrClosed): // the node stops, nothing is damaged, and others will lead
-	case errors.As(err, &damage):
-		h.group.Do(func() { h.quarantine(err) })
-	default:
-		h.group.Do(func() { h.passOn(s, err, h.reg.o.Clock.Mono()) })
 	}
 	r.ended = true
 	r.dropAll()

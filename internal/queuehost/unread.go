@@ -2,6 +2,7 @@ package queuehost
 
 import (
 	"errors"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -51,8 +52,33 @@ func (u *unread) forget(id seglog.GroupID) {
 	delete(u.times, id)
 }
 
-// passOn has another member lead, since this one could not read what it has to deliver to a session, and does not know its data
-// to be damaged. If nobody takes over, the session begins another try here after a while, for which everything is read
+// Unreadable says that something could not be read that the queue has handed over. Of a quorum queue others have it: another member leads,
+// and hands it over again.
+func (h *Handle) Unreadable(err error) {
+	if h.host != nil {
+		h.host.leaveToOthers(nil, err)
+	}
+}
+
+// leaveToOthers has another member lead a quorum queue, since this one could not read something. One whose data are damaged is taken out of
+// service. s is the session that it was for, nil: none. False: nobody else has it.
+func (h *host) leaveToOthers(s *session, err error) bool {
+	if h.lead == nil || Lost(err) {
+		return false
+	}
+	var damage *seglog.CorruptError
+	switch {
+	case errors.Is(err, fs.ErrClosed): // the node stops, nothing is damaged, and others will lead
+	case errors.As(err, &damage):
+		h.group.Do(func() { h.quarantine(err) })
+	default:
+		h.group.Do(func() { h.passOn(s, err, h.reg.o.Clock.Mono()) })
+	}
+	return true
+}
+
+// passOn has another member lead, since this one could not read what it has to deliver to a session, or to hand
+// over, and does not know its data to be damaged. If nobody takes over, the session begins another try here after a while, for which everything is read
 // again; in the end the member is taken out of service. It runs on the worker.
 func (h *host) passOn(s *session, err error, now int64) {
 	if h.m == nil || !h.lead.serving {
@@ -67,9 +93,11 @@ func (h *host) passOn(s *session, err error, now int64) {
 	}
 	r.o.Logger.Error("a message cannot be read: another member is to lead the queue", "vhost", h.known().VHost, "queue", h.known().Name, "time", n, "error", err)
 	h.group.TransferLeaderTo(0, func(kept error) {
-		if errors.Is(kept, replica.ErrNotHandedOver) {
+		switch {
+		case errors.Is(kept, replica.ErrNotHandedOver) && s == nil: // it is tried again by whoever could not read
+		case errors.Is(kept, replica.ErrNotHandedOver):
 			r.o.Clock.AfterFunc(unreadPause<<(n-1), func() { s.lost(r.self()) })
-		} else {
+		default:
 			r.unread.forget(h.def.ID)
 		}
 	})

@@ -2,11 +2,13 @@ package queuehost
 
 import (
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"holdfast/internal/message"
+	"holdfast/internal/seglog"
 	"holdfast/internal/vfs"
 )
 
@@ -97,6 +99,32 @@ func TestLeaderThatCannotReadAndIsAlone(t *testing.T) {
 	fails()
 	want(t, "members out of service", len(reg.Damaged()), 1)
 	fails() // nobody leads here any more
+}
+
+// What was handed over and could not be read is of a quorum queue no less with others: one that is damaged is taken out of service, else another one
+// leads, and in the end whoever is alone is taken out of service, too.
+func TestWhatWasHandedOverCannotBeRead(t *testing.T) {
+	x := newTrio(t, 3, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	defer x.close(t)
+	h := x.leader(7)
+	for n := 0; x.leader(7) == h; n++ { // a handover may fail
+		if n%1000 == 0 {
+			h.handle.Unreadable(errors.New("no answer"))
+		}
+		time.Sleep(time.Millisecond)
+	}
+	want(t, "members out of service", len(h.reg.Damaged()), 0)
+	h = x.leader(7)
+	h.handle.Unreadable(&seglog.CorruptError{})
+	for x.leader(7) == h {
+		runtime.Gosched()
+	}
+	want(t, "members out of service", len(h.reg.Damaged()), 1)
+
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)}, newest) // others have nothing of it
+	r.queue(7).Unreadable(&seglog.CorruptError{})
+	r.settle()
+	want(t, "out of service", r.queue(7).Unavailable(), nil)
 }
 
 // publishTwenty publishes persistent messages, waits until they are accepted, and returns them.
