@@ -46,7 +46,7 @@ func (b *behind) holds(h *host) bool {
 	if h.expected && h.named.Load() == nil {
 		return true // the catalog does not know it yet; it is looked at when it does
 	}
-	if !b.is.Load() {
+	if !b.is.Load() || h.m.Settings() == (queue.Settings{}) && !h.holdsAny() { // it may have just begun
 		return false
 	}
 	b.mu.Lock()

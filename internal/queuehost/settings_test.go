@@ -282,7 +282,9 @@ func TestSettingsWaitForTheCatalog(t *testing.T) {
 		return queue.Settings{MaxLength: queue.Most(n), DeadLetter: queue.DeadLetterHeld}
 	}
 	log := newFakeLog()
-	r := newRig(t, log, []QueueDef{set(durable(7), most(2)), set(durable(8), most(2)), durable(9)})
+	r := newRig(t, log, []QueueDef{set(durable(7), most(2)), set(durable(8), most(2)), durable(9), durable(10)})
+	h := r.queue(10) // nothing was ever in it
+	h.Detach(h.Attach(unlimited(0), &sink{}, func(queue.ConsumerID, error) {}), nil)
 	for id := range seglog.GroupID(3) {
 		publish(r.queue(7+id), nil, true, "a", "b")
 	}
@@ -302,25 +304,27 @@ func TestSettingsWaitForTheCatalog(t *testing.T) {
 		r.settle()
 	}
 	settings := func() (list []queue.Settings) {
-		for id := range seglog.GroupID(3) {
+		for id := range seglog.GroupID(4) {
 			list = append(list, r.reg.hosts[7+id].m.Settings())
 		}
 		return list
 	}
 	create(set(durable(7), most(1))) // as the log of the catalog has it
+	create(set(durable(10), most(7)))
 	r.reg.Expect()
 	r.node.Prepare()
 	r.log.Start()
+	publish(r.queue(10), nil, true, "a", "b")
 	r.settle()
-	want(t, "at the start", settings(), []queue.Settings{most(2), most(2), {}})
+	want(t, "at the start", settings(), []queue.Settings{most(2), most(2), {}, most(7)})
 	r.reg.SetSettings(7, Settings{Settings: most(3)})
 	create(set(durable(9), most(5)))
-	want(t, "as news come", settings(), []queue.Settings{most(2), most(2), {}})
+	want(t, "as news come", settings(), []queue.Settings{most(2), most(2), {}, most(7)})
 	r.reg.CaughtUp()
 	r.settle()
-	want(t, "with the whole catalog", settings(), []queue.Settings{most(3), most(2), most(5)})
+	want(t, "with the whole catalog", settings(), []queue.Settings{most(3), most(2), most(5), most(7)})
 	create(set(durable(8), most(4)))
-	want(t, "as the last is known", settings(), []queue.Settings{most(3), most(4), most(5)})
+	want(t, "as the last is known", settings(), []queue.Settings{most(3), most(4), most(5), most(7)})
 }
 
 // hearing is an owner that hears on the workers which of the queues 7 and 8 are unused.
