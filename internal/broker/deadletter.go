@@ -53,7 +53,7 @@ type letters struct {
 	stopped    bool
 	ended      chan struct{} // closed with the last carrier, when stopped
 	counts     letterCounts
-	byQueue    map[seglog.GroupID]*QueueDeadLetters
+	byQueue    map[seglog.GroupID]*queueLetters
 	complained map[seglog.GroupID]int64 // clock.Mono
 }
 
@@ -125,7 +125,7 @@ var letterPool = sync.Pool{New: func() any { return new(letter) }}
 func newLetters(b *Broker) *letters {
 	l := &letters{
 		b: b, settings: deadLetteringOf, later: b.later,
-		sources: map[seglog.GroupID]*letterSource{}, byQueue: map[seglog.GroupID]*QueueDeadLetters{}, complained: map[seglog.GroupID]int64{},
+		sources: map[seglog.GroupID]*letterSource{}, byQueue: map[seglog.GroupID]*queueLetters{}, complained: map[seglog.GroupID]int64{},
 	}
 	l.reach = func(_ *catalog.View, q *catalog.Queue) outlet {
 		if h := b.handle(q); h != nil {
@@ -366,7 +366,7 @@ func (t *letterTicket) Settled(first, last uint64, o Outcome) {
 	s.lineUp()
 	s.tidy()
 	l.start()
-	h, say := s.h, failed > 0 && l.mayComplain(s)
+	h, say := s.h, failed > 0 && l.mayComplain(s.id)
 	l.mu.Unlock()
 	h.Bury(arrived)
 	if say {
@@ -509,15 +509,15 @@ func generationOf(v *catalog.View, vhost string) uint64 {
 }
 
 // mayComplain reports whether the log may have a line about a queue's letters, and notes that it has.
-func (l *letters) mayComplain(s *letterSource) bool {
+func (l *letters) mayComplain(id seglog.GroupID) bool {
 	now := l.b.clock.Mono()
-	if last, has := l.complained[s.id]; has && now-last < int64(complaintsApart) {
+	if last, has := l.complained[id]; has && now-last < int64(complaintsApart) {
 		return false
 	}
 	if len(l.complained) >= mostRememberedOf {
 		maps.DeleteFunc(l.complained, func(_ seglog.GroupID, last int64) bool { return now-last >= int64(complaintsApart) })
 	}
-	l.complained[s.id] = now
+	l.complained[id] = now
 	return true
 }
 

@@ -368,7 +368,7 @@ func (c *carrier) lost(x *letter, cause droppedCause, why string) {
 func (c *carrier) say(what string, args ...any) {
 	l := c.s.l
 	l.mu.Lock()
-	may := l.mayComplain(c.s)
+	may := l.mayComplain(c.s.id)
 	l.mu.Unlock()
 	if may {
 		l.b.log.Warn(what, append([]any{"queue", c.s.name, "vhost", c.s.vhost}, args...)...)

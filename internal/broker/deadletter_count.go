@@ -5,9 +5,11 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"holdfast/internal/catalog"
 	"holdfast/internal/deadletter"
+	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
 )
@@ -22,10 +24,11 @@ const (
 	droppedRefused  // by a target, once for each
 	droppedUnread   // its body is lost
 	droppedUnwanted // its queue has no dead-letter exchange any more
+	droppedTooMany  // its queue had as many as may be, and was to take more
 	droppedCauses   = iota
 )
 
-var droppedNames = [droppedCauses]string{"no_exchange", "no_route", "cycle", "refused", "unreadable", "disabled"}
+var droppedNames = [droppedCauses]string{"no_exchange", "no_route", "cycle", "refused", "unreadable", "disabled", "too_many"}
 
 // How much was done for letters to arrive, as RabbitMQ counts it.
 const (
@@ -44,7 +47,7 @@ type letterCounts struct {
 	dropped   [droppedCauses]atomic.Uint64
 }
 
-// QueueDeadLetters count the dead letters of one queue since this node started.
+// QueueDeadLetters count the messages that have died in one queue since this node started.
 type QueueDeadLetters struct {
 	Rejected      uint64 `json:"rejected"`
 	Expired       uint64 `json:"expired"`
@@ -53,17 +56,111 @@ type QueueDeadLetters struct {
 	Dropped       uint64 `json:"dropped"` // of these: not arrived anywhere
 }
 
-func (q *QueueDeadLetters) add(r deadletter.Reason) {
+func (q *QueueDeadLetters) add(r deadletter.Reason, n uint64) {
 	switch r {
 	case deadletter.Rejected:
-		q.Rejected++
+		q.Rejected += n
 	case deadletter.Expired:
-		q.Expired++
+		q.Expired += n
 	case deadletter.MaxLen:
-		q.MaxLen++
+		q.MaxLen += n
 	default:
-		q.DeliveryLimit++
+		q.DeliveryLimit += n
 	}
+}
+
+// How much of the time that has passed counts for a rate, in pieces, the present one besides.
+const (
+	ratePieces = 6
+	ratePiece  = int64(10 * time.Second)
+)
+
+// queueLetters counts the letters of one queue, and those of the last minute by the piece of it.
+type queueLetters struct {
+	QueueDeadLetters
+	pieces [ratePieces + 1][deadletter.Reasons]uint64
+	newest int64 // number of the piece that is now
+}
+
+// turn begins the pieces that have begun.
+func (q *queueLetters) turn(now int64) {
+	at := now / ratePiece
+	for n := max(q.newest, at-ratePieces-1); n < at; n++ {
+		q.pieces[(n+1)%int64(len(q.pieces))] = [deadletter.Reasons]uint64{}
+	}
+	q.newest = at
+}
+
+// DeadLetterRates is how many messages have died a second in the last minute.
+type DeadLetterRates struct {
+	Rejected      float64 `json:"rejected"`
+	Expired       float64 `json:"expired"`
+	MaxLen        float64 `json:"maxlen"`
+	DeliveryLimit float64 `json:"delivery_limit"`
+}
+
+// rates returns the rates of a queue, nil if no message has died in it here.
+func (l *letters) rates(id seglog.GroupID) *DeadLetterRates {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.byQueue[id]
+	if q == nil {
+		return nil
+	}
+	now := l.b.clock.Mono()
+	q.turn(now)
+	over := float64(ratePieces*ratePiece+now%ratePiece) / float64(time.Second)
+	var sum [deadletter.Reasons]float64
+	for _, piece := range q.pieces {
+		for r, n := range piece {
+			sum[r] += float64(n) / over
+		}
+	}
+	return &DeadLetterRates{sum[deadletter.Rejected], sum[deadletter.Expired], sum[deadletter.MaxLen], sum[deadletter.DeliveryLimit]}
+}
+
+// add counts messages that have died. The mutex is held.
+func (l *letters) add(id seglog.GroupID, r deadletter.Reason, n uint64) *queueLetters {
+	q := l.countsOf(id)
+	q.QueueDeadLetters.add(r, n)
+	q.turn(l.b.clock.Mono())
+	q.pieces[q.newest%int64(len(q.pieces))][r] += n
+	return q
+}
+
+// Dropped implements queuehost.Owner: messages that are gone without a letter are counted, and logged where nobody has asked for that.
+func (b *Broker) Dropped(h *queuehost.Handle, reason queue.Reason, n uint64) {
+	l, id := b.letters, h.ID()
+	if reason == queue.DeadDropped {
+		l.counts.dropped[droppedTooMany].Add(n)
+	} else {
+		kind := 0
+		if q := b.view().QueueByID(catalog.QueueID(id)); q != nil && q.Type == catalog.Quorum {
+			kind = 1
+		}
+		l.counts.died[kind][countedDisabled][reasonOf(reason)].Add(n)
+	}
+	l.mu.Lock()
+	var all uint64
+	if reason == queue.DeadDropped {
+		q := l.countsOf(id)
+		q.Dropped += n
+		all = q.Dropped
+	} else {
+		q := l.add(id, reasonOf(reason), n)
+		q.Dropped += n
+		all = q.DeliveryLimit
+	}
+	say := (reason == queue.DeadDropped || reason == queue.Exhausted) && l.mayComplain(id)
+	l.mu.Unlock()
+	if !say {
+		return
+	}
+	why := "they came back too often, and their queue has no dead-letter exchange"
+	if reason == queue.DeadDropped {
+		why = "their queue holds as many dead letters as it may"
+	}
+	b.log.Warn("messages are dropped: "+why, "queue", h.Def().Name, "vhost", h.Def().VHost, "messages", n, "since_start", all)
 }
 
 // count counts a letter that is carried for the first time. there: its exchange is.
@@ -81,7 +178,7 @@ func (l *letters) count(id seglog.GroupID, of catalog.QueueType, r deadletter.Re
 	l.counts.died[kind][how][r].Add(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.countsOf(id).add(r)
+	l.add(id, r, 1)
 }
 
 // drops counts a letter that is given up.
@@ -92,10 +189,10 @@ func (l *letters) drops(id seglog.GroupID, cause droppedCause) {
 	l.countsOf(id).Dropped++
 }
 
-func (l *letters) countsOf(id seglog.GroupID) *QueueDeadLetters {
+func (l *letters) countsOf(id seglog.GroupID) *queueLetters {
 	q := l.byQueue[id]
 	if q == nil {
-		q = new(QueueDeadLetters)
+		q = new(queueLetters)
 		l.byQueue[id] = q
 	}
 	return q
@@ -106,7 +203,7 @@ func (l *letters) of(id seglog.GroupID) *QueueDeadLetters {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if q := l.byQueue[id]; q != nil {
-		counts := *q
+		counts := q.QueueDeadLetters
 		return &counts
 	}
 	return nil

@@ -245,10 +245,15 @@ func (b *Broker) queueInfo(v *catalog.View, q *catalog.Queue, h *queuehost.Handl
 	info.Stale = h.Unavailable() != nil || info.State != "running" || h.Quorum() && info.Leader == ""
 	info.MessagesReady, info.MessagesUnacknowledged, info.MessagesDelayed = s.Ready, s.Unacked, s.Delayed
 	info.Messages, info.Consumers = s.Ready+s.Unacked+s.Delayed, s.Consumers
+	info.Dead = s.Dead
+	if e.MaxBytes > 0 {
+		info.DeadBytes = &s.DeadBytes
+	}
 	info.Counters = QueueCounters{
 		Published: s.Published, Delivered: s.Delivered, Acked: s.Acked, Redelivered: s.Redelivered,
 		Gets: s.Gets, GetsEmpty: s.GetsEmpty,
 		Refused: nacks.Refused, Unknown: nacks.Unknown, DeadLetters: b.letters.of(h.ID()),
+		DeadLetterRates: b.letters.rates(h.ID()),
 	}
 	return info
 }

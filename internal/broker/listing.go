@@ -36,6 +36,8 @@ type QueueInfo struct {
 	MessagesUnacknowledged uint64         `json:"messages_unacknowledged"`
 	MessagesDelayed        uint64         `json:"messages_delayed"` // neither: they wait for their time
 	Messages               uint64         `json:"messages"`
+	Dead                   uint64         `json:"messages_dlx"`                // dead letters that have not arrived
+	DeadBytes              *uint64        `json:"message_bytes_dlx,omitempty"` // of their bodies, if sizes count in the queue
 	Consumers              uint64         `json:"consumers"`
 	SingleActive           string         `json:"single_active_consumer_tag"` // of the one that gets messages, if only one may
 	Counters               QueueCounters  `json:"counters"`
@@ -55,7 +57,8 @@ type QueueCounters struct {
 	Refused uint64 `json:"publishes_refused"`
 	Unknown uint64 `json:"publishes_unknown"`
 	// Messages that died here, if any has: as the node knows that is asked.
-	DeadLetters *QueueDeadLetters `json:"dead_letters,omitempty"`
+	DeadLetters     *QueueDeadLetters `json:"dead_letters,omitempty"`
+	DeadLetterRates *DeadLetterRates  `json:"dead_letter_rates,omitempty"` // the same in the last minute
 }
 
 // ExchangeInfo is a row of the list of exchanges.

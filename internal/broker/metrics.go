@@ -43,6 +43,7 @@ type Totals struct {
 	Delivered, Redelivered, Acked, GetsEmpty uint64 // by queues, those that are gone included
 	Queues, Quarantined, Ready, Unacked      uint64 // of the queues that are there
 	Consumers, WaitingForDisk                uint64
+	Dead                                     uint64 // letters that have not arrived
 	BodiesInMemory, BodiesSpilled            uint64 // bytes; on disk and not in the log
 	DeadLetters                              DeadLetterTotals
 	BlockedReason                            string // what publishers are told while an alarm is on, also elsewhere, else ""
@@ -77,6 +78,7 @@ func (b *Broker) Totals() Totals {
 		s := h.Stats()
 		t.Ready += s.Ready
 		t.Unacked += s.Unacked
+		t.Dead += s.Dead
 		t.Consumers += s.Consumers
 		t.BodiesInMemory += s.BodiesInMemory
 		t.BodiesSpilled += s.BodiesSpilled

@@ -154,6 +154,7 @@ var families = []family{
 	counter("rabbitmq_global_messages_dead_lettered_confirmed_total", "Dead letters that are known to have arrived", func(v *Values) uint64 { return v.Dead.Confirmed }),
 	{desc: prometheus.NewDesc("holdfast_dead_letters_dropped_total", "Dead letters that have not arrived, by cause", []string{"cause"}, nil), kind: prometheus.CounterValue,
 		sample: labelled("", "", "", func(v *Values) map[string]uint64 { return v.Dead.Dropped }).sample},
+	gauge("holdfast_queue_dead_letters", "Dead letters that queues hold until they have arrived", func(v *Values) float64 { return float64(v.Queues.Dead) }),
 	gauge("holdfast_dead_letters_held", "Dead letters that a queue did not take, or that have nowhere to go, and that will be carried again", func(v *Values) float64 { return float64(v.Dead.Held) }),
 	gauge("holdfast_dead_letters_waiting_bytes", "Bytes of dead letters for which the queues that they are for have not answered", func(v *Values) float64 { return float64(v.Dead.UnderWay) }),
 

@@ -16,6 +16,7 @@ type Queue struct {
 	Published, Delivered      uint64
 	Redelivered, Acked        uint64
 	GetsEmpty, WaitingForDisk uint64
+	Dead                      uint64 // letters that have not arrived
 	Quarantined               bool
 }
 
@@ -74,6 +75,7 @@ var queueFamilies = []objectFamily[Queue]{
 	{"holdfast_queue_messages_delivered_total", "counter", "Messages delivered from a queue to consumers and getters", func(q *Queue) float64 { return float64(q.Delivered) }},
 	{"rabbitmq_queue_get_empty_total", "counter", "Gets that found no message", func(q *Queue) float64 { return float64(q.GetsEmpty) }},
 	{"holdfast_queue_waiting_publishes", "gauge", "Persistent publishes to a queue that wait for the disk", func(q *Queue) float64 { return float64(q.WaitingForDisk) }},
+	{"holdfast_queue_dead_letters", "gauge", "Dead letters that a queue holds until they have arrived", func(q *Queue) float64 { return float64(q.Dead) }},
 	{"holdfast_queue_quarantined", "gauge", "1 if the queue's data in the log is damaged and it serves nobody", func(q *Queue) float64 { return truth(q.Quarantined) }},
 }
 

@@ -31,7 +31,7 @@ func (n *Node) values() metrics.Values {
 		Queues: metrics.Queues{
 			Queues: t.Queues, Quarantined: t.Quarantined, Orphans: uint64(len(n.queues.Orphans())),
 			Created: t.QueuesCreated, Deleted: t.QueuesDeleted,
-			Ready: t.Ready, Unacked: t.Unacked, Consumers: t.Consumers, ConsumerTimeouts: n.queues.Timeouts(), Activations: n.queues.Activations(),
+			Ready: t.Ready, Unacked: t.Unacked, Consumers: t.Consumers, ConsumerTimeouts: n.queues.Timeouts(), Activations: n.queues.Activations(), Dead: t.Dead,
 			BodiesInMemory: t.BodiesInMemory, BodiesSpilled: t.BodiesSpilled, WaitingForDisk: t.WaitingForDisk,
 			OldestUnacked: oldest, BlockedBy: blockedBy, Unexamined: unexamined,
 		},
@@ -176,7 +176,7 @@ func (n *Node) objects() metrics.Objects {
 					Ready: s.Ready, Unacked: s.Unacked, Consumers: s.Consumers,
 					BodiesInMemory: s.BodiesInMemory, BodiesSpilled: s.BodiesSpilled,
 					Published: s.Published, Delivered: s.Delivered, Redelivered: s.Redelivered, Acked: s.Acked,
-					GetsEmpty: s.GetsEmpty, WaitingForDisk: s.Unstable, Quarantined: h.Unavailable() != nil,
+					GetsEmpty: s.GetsEmpty, WaitingForDisk: s.Unstable, Dead: s.Dead, Quarantined: h.Unavailable() != nil,
 				}
 				if !yield(&q) {
 					return

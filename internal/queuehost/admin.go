@@ -133,9 +133,9 @@ func (h *host) end(reason, err error) {
 	h.unstable = fifo[logged]{}
 	h.m = nil
 	h.stats.ready.Store(0)
-	h.stats.delayed.Store(0)
 	h.stats.unacked.Store(0)
 	h.stats.consumers.Store(0)
+	h.countRare(rareCounts{})
 	h.countBodies()
 	h.lane.trim()
 }

@@ -115,6 +115,7 @@ type owner struct {
 	unused  []seglog.GroupID
 	expired []seglog.GroupID
 	seals   bool
+	dropped []string
 }
 
 func (o *owner) Unused(id seglog.GroupID) bool {
@@ -125,6 +126,10 @@ func (o *owner) Unused(id seglog.GroupID) bool {
 func (o *owner) Expired(id seglog.GroupID) { o.expired = append(o.expired, id) }
 
 func (o *owner) DeadLetters(*Handle, []DeadLetter) {}
+
+func (o *owner) Dropped(h *Handle, reason queue.Reason, n uint64) {
+	o.dropped = append(o.dropped, fmt.Sprintf("%d of %d %v", n, h.ID(), reason))
+}
 
 func TestAutoDeleteTellsTheOwner(t *testing.T) {
 	r := newRig(t, newFakeLog(), []QueueDef{{ID: 7, AutoDelete: true}, {ID: 8}})

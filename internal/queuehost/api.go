@@ -138,6 +138,10 @@ type Owner interface {
 	// Handle.TellDead. It runs on the queue's shard worker and must not block; the slice is reused after the call. A letter
 	// comes again until it is buried: at TellDead, after a restart, from the next leader.
 	DeadLetters(h *Handle, ds []DeadLetter)
+	// Dropped says that n messages of a queue are gone without a letter: they have died, for a reason that DeadLetter.Reason may have, and
+	// nobody wants letters of them; or they were dead and more than may be, queue.DeadDropped. It runs on the worker of whoever puts the
+	// queue's commands in order, once an entry and reason, and must not block.
+	Dropped(h *Handle, reason queue.Reason, n uint64)
 }
 
 // DeadLetter is a message that has died in a queue, on its way to where its dead letters go. It stays in the queue until it is buried.

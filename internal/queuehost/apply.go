@@ -80,7 +80,7 @@ func (h *host) settlePublishes(e *replica.Entry, p *pack) {
 			if w.ticket != nil || w.credit != nil {
 				w.index = e.Index
 				h.waits.push(*w)
-				h.stats.unstable.Add(int64(w.n))
+				h.stats.unstable.Add(int32(w.n))
 			}
 		})
 		if taken < len(ps) {
@@ -137,6 +137,7 @@ func (h *host) carryOut(e *replica.Entry, p *pack) {
 			h.deliver(p, ef)
 		case queue.Released:
 			h.releasedMessages(ef)
+			h.dropped(ef)
 		case queue.Attached:
 			if c := p.call(ef); c != nil && c.attached != nil {
 				c.attached(ef.Consumer, nil)
@@ -175,6 +176,7 @@ func (h *host) carryOut(e *replica.Entry, p *pack) {
 			h.died(ef)
 		}
 	}
+	h.tellDropped()
 	if len(l.released) > 0 {
 		h.reg.o.Log.Release(h.def.ID, e.Index, l.released)
 	}

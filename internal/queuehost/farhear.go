@@ -349,6 +349,7 @@ func (f *far) answered(c *cut) bool {
 				f.refuse(&o, err, Unknown)
 				break
 			}
+			a.explained.Dead, a.explained.DeadBytes = a.n, a.m
 			st := a.explained.Stats
 			f.stats.Store(&st)
 			o.call.explained(a.explained)

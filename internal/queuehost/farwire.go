@@ -470,7 +470,7 @@ type answerKind uint8
 const (
 	answerCount     answerKind = 1 // of purge and seal: n
 	answerTotals    answerKind = 2 // n ready, m consumers
-	answerExplained answerKind = 3
+	answerExplained answerKind = 3 // n dead, m bytes of them
 	answerListed    answerKind = 4
 	answerBarrier   answerKind = 5 // n is the outcome
 )
@@ -479,7 +479,7 @@ const (
 type answer struct {
 	kind      answerKind
 	req       uint64
-	n, m      uint64
+	n, m      uint64 // what they say depends on the kind
 	err       error
 	explained Explanation
 	listed    []ConsumerInfo

@@ -25,6 +25,7 @@ type lane struct {
 	pages    []*page
 	maps     []map[uint64]*page // empty
 	letters  []DeadLetter
+	drops    drops
 	lists    [][]Delivery
 	listed   int // capacity of all lists
 	loaders  []Loader

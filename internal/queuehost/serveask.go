@@ -98,7 +98,9 @@ func (s *session) ask(a *ask) {
 			s.waived = s.seals
 		}
 	case askExplain:
-		h.Explain(func(x Explanation) { s.say(&answer{kind: answerExplained, req: req, explained: x}) })
+		h.Explain(func(x Explanation) {
+			s.say(&answer{kind: answerExplained, req: req, n: x.Dead, m: x.DeadBytes, explained: x})
+		})
 	case askConsumers:
 		h.Consumers(func(list []ConsumerInfo) { s.listed(req, list) })
 	case askCount:

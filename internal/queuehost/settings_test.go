@@ -48,11 +48,10 @@ func (s *sink) texts() (out []string) {
 }
 
 // letters is an owner that takes dead letters.
-type letters struct{ got []string }
-
-func (*letters) Unused(seglog.GroupID) bool { return false }
-
-func (*letters) Expired(seglog.GroupID) {}
+type letters struct {
+	owner
+	got []string
+}
 
 func (l *letters) DeadLetters(_ *Handle, ds []DeadLetter) {
 	for _, d := range ds {
@@ -340,6 +339,8 @@ func (o *hearing) Expired(id seglog.GroupID) {
 func (*hearing) Unused(seglog.GroupID) bool { return false }
 
 func (*hearing) DeadLetters(*Handle, []DeadLetter) {}
+
+func (*hearing) Dropped(*Handle, queue.Reason, uint64) {}
 
 // A leader that does not hear from the others does not know who uses its queue: it is not the one to say that nobody does.
 func TestExpiryIsTheLeadersToSay(t *testing.T) {

@@ -10,7 +10,7 @@ func (h *host) Stable(index uint64) {
 	for h.waits.len() > 0 && h.waits.front().index <= index {
 		w := *h.waits.front()
 		h.waits.pop()
-		h.stats.unstable.Add(-int64(w.n))
+		h.stats.unstable.Add(-int32(w.n))
 		w.settle(Accepted)
 	}
 	if h.holding && h.holdUntil <= index {

@@ -19,24 +19,37 @@ type Stats struct {
 	BodiesSpilled             uint64 // bytes of bodies that are on disk and not in the log, about
 	Unstable                  uint64 // publishes that wait for the disk
 	Delayed                   uint64 // messages that wait for a time, and those whose time has come and which have yet to be carried on
+	Dead, DeadBytes           uint64 // dead letters that are not buried; bytes of the bodies, where sizes count
 }
 
 // counters are what Stats are read from; the worker writes them.
 type counters struct {
-	ready, unacked, consumers, delayed                        atomic.Uint64
+	ready, unacked                                            atomic.Uint64
 	published, delivered, acked, redelivered, gets, getsEmpty atomic.Uint64
-	bodies, spilled, unstable                                 atomic.Int64
+	bodies, spilled                                           atomic.Int64
+	consumers                                                 atomic.Uint32
+	unstable                                                  atomic.Int32
+	rare                                                      atomic.Pointer[rareCounters] // nil: there never was any
 }
 
+// rareCounters count what few queues have any of: dead letters, the bytes of their bodies, and delayed messages.
+type rareCounters struct{ dead, deadBytes, delayed atomic.Uint64 }
+
+type rareCounts struct{ dead, deadBytes, delayed uint64 }
+
 func (c *counters) read() Stats {
-	return Stats{
-		Ready: c.ready.Load(), Unacked: c.unacked.Load(), Consumers: c.consumers.Load(),
+	s := Stats{
+		Ready: c.ready.Load(), Unacked: c.unacked.Load(), Consumers: uint64(c.consumers.Load()),
 		Published: c.published.Load(), Delivered: c.delivered.Load(),
 		Acked: c.acked.Load(), Redelivered: c.redelivered.Load(),
 		Gets: c.gets.Load(), GetsEmpty: c.getsEmpty.Load(),
 		BodiesInMemory: uint64(max(c.bodies.Load(), 0)), BodiesSpilled: uint64(max(c.spilled.Load(), 0)),
-		Unstable: uint64(max(c.unstable.Load(), 0)), Delayed: c.delayed.Load(),
+		Unstable: uint64(max(c.unstable.Load(), 0)),
 	}
+	if r := c.rare.Load(); r != nil {
+		s.Dead, s.DeadBytes, s.Delayed = r.dead.Load(), r.deadBytes.Load(), r.delayed.Load()
+	}
+	return s
 }
 
 // count brings the counters up to date after an entry.
@@ -58,12 +71,28 @@ func (h *host) countBodies() {
 func (h *host) countMessages() {
 	h.stats.ready.Store(h.m.Ready())
 	h.stats.unacked.Store(h.m.Unacked())
-	h.stats.consumers.Store(uint64(h.m.Consumers()))
-	delayed := h.m.Delayed()
-	if delayed > 0 || h.m.DeadCount() > 0 && h.m.Settings().Forward {
-		delayed += h.m.DeadCount()
+	h.stats.consumers.Store(uint32(h.m.Consumers()))
+	c := rareCounts{dead: h.m.DeadCount(), deadBytes: h.m.DeadBytes(), delayed: h.m.Delayed()}
+	if c.dead > 0 && h.m.Settings().Forward { // it is no letter, and has yet to be carried on
+		c.delayed += c.dead
+		c.dead, c.deadBytes = 0, 0
 	}
-	h.stats.delayed.Store(delayed)
+	h.countRare(c)
+}
+
+// countRare notes what few queues have anything of.
+func (h *host) countRare(c rareCounts) {
+	r := h.stats.rare.Load()
+	if r == nil {
+		if c == (rareCounts{}) {
+			return
+		}
+		r = new(rareCounters)
+		h.stats.rare.Store(r)
+	}
+	r.dead.Store(c.dead)
+	r.deadBytes.Store(c.deadBytes)
+	r.delayed.Store(c.delayed)
 }
 
 // Explanation says how a queue stands and why its ready messages do not move.
@@ -126,6 +155,9 @@ func (h *host) explain() Explanation {
 	default:
 		x.BlockedBy = "prefetch and credit"
 		say("Messages wait because consumers have reached their prefetch or read slowly.")
+	}
+	if e.Dead > 0 && !h.m.Settings().Forward {
+		say("On their way, or held until they can arrive: %s.", count(e.Dead, "dead letter"))
 	}
 	if n := x.Unstable; n > 0 {
 		say("Waiting for the disk: %s.", count(n, "message"))

@@ -36,7 +36,7 @@ var listings = []listing{
 			message_bytes_ready message_bytes_unacknowledged message_bytes_ram message_bytes_persistent
 			head_message_timestamp disk_reads disk_writes consumers single_active_consumer_tag consumer_utilisation consumer_capacity memory state
 			type leader members online id vhost reason publishes_refused publishes_unknown stale
-			paused dead_letters messages_delayed`),
+			paused messages_dlx message_bytes_dlx dead_letters dead_letter_rates messages_delayed`),
 		standard: words("name messages"),
 		byType:   true,
 		known: words(`name durable auto_delete arguments policy operator_policy effective_policy_definition owner_pid exclusive
@@ -45,7 +45,7 @@ var listings = []listing{
 			row["owner_pid"] = row["owner_connection"]
 			if counters, has := row["counters"].(map[string]any); has {
 				row["publishes_refused"], row["publishes_unknown"] = counters["publishes_refused"], counters["publishes_unknown"]
-				row["dead_letters"] = counters["dead_letters"]
+				row["dead_letters"], row["dead_letter_rates"] = counters["dead_letters"], counters["dead_letter_rates"]
 			}
 		},
 	},
