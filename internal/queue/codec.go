@@ -45,6 +45,8 @@ const (
 	fieldTTL
 	fieldDelay
 	fieldTimeout
+	fieldKey // 16 bytes
+	fieldSequence
 
 	fieldsAll = 1<<iota - 1
 )
@@ -106,7 +108,7 @@ func (c *Command) rareMask() uint64 {
 	t := c.terms()
 	return maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter) |
 		maskIf(t.Heard, fieldHeard) | bit(t.Set != nil, fieldSet) | maskIf(uint64(t.TTL), fieldTTL) | maskIf(t.Delay, fieldDelay) |
-		maskIf(t.Timeout, fieldTimeout)
+		maskIf(t.Timeout, fieldTimeout) | bit(t.Key != Key{}, fieldKey) | maskIf(uint64(t.Sequence), fieldSequence)
 }
 
 func (c *Command) appendRare(dst []byte) []byte {
@@ -123,6 +125,12 @@ func (c *Command) appendRare(dst []byte) []byte {
 		if f != 0 {
 			dst = bytecodec.AppendUint(dst, f)
 		}
+	}
+	if t.Key != (Key{}) {
+		dst = append(dst, t.Key[:]...)
+	}
+	if t.Sequence != 0 {
+		dst = bytecodec.AppendUint(dst, uint64(t.Sequence))
 	}
 	return dst
 }
@@ -243,6 +251,14 @@ func (d *decoder) rare(c *Command, mask uint64) {
 	}
 	if mask&fieldTimeout != 0 {
 		c.Terms.Timeout = d.Uint()
+	}
+	if mask&fieldKey != 0 {
+		if c.Terms.Key = d.key(); c.Kind == Enqueue && c.Count != 1 {
+			d.Fail()
+		}
+	}
+	if mask&fieldSequence != 0 {
+		c.Terms.Sequence = Limit(d.Uint())
 	}
 	if c.Terms != nil && *c.Terms == noTerms {
 		c.Terms = nil

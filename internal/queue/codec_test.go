@@ -50,6 +50,8 @@ func sampleCommands() []Command {
 		{Kind: Weigh, First: 7, Last: 9, Bytes: 1 << 40},
 		{Kind: Attach, Session: 7, Consumer: 1, Credit: 5, Priority: -5, Terms: &Terms{Ranked: true}},
 		{Kind: Attach, Session: 7, Consumer: 1, Getter: true, Terms: &Terms{Timeout: 1<<64 - 1}},
+		{Kind: Enqueue, Count: 1, Terms: &Terms{Key: Key{1, 15: 2}, Sequence: Most(^uint64(0))}},
+		{Kind: Enqueue, Count: 1, Terms: &Terms{Key: Key{5: 1}}},
 		{Kind: Enqueue, Count: 2, Terms: &Terms{TTL: Most(^uint64(0)), Heard: 9}},
 		{Kind: Enqueue, Count: 2, Terms: &Terms{TTL: Most(0)}},
 		{Kind: Settle, Session: 7, Consumer: 3, First: 10, Last: 10, How: Discard, Blameless: true},
@@ -65,6 +67,7 @@ func allSettings() *Settings {
 		AutoDelete: true, MaxLength: Most(^uint64(0)), MaxBytes: Most(0), Overflow: OverflowRejectDLX, DeliveryLimit: 300,
 		TTL: Most(1 << 40), SingleActive: true, TopPriority: MaxLane, DeadLetter: DeadLetterHeld, HeldMost: 5, HeldMostBytes: 1 << 50,
 		Retry: RetryAll, RetryMin: 10, RetryMax: 1 << 63, Backoff: true, Paused: true, Forward: true,
+		Deduplicate: PublisherKey, Window: Most(^uint64(0)), WindowBytes: 16 << 20,
 	}
 }
 

@@ -171,6 +171,10 @@ type Terms struct {
 	Delay   uint64    // Enqueue: nanoseconds, counted in whole milliseconds
 	Ranked  bool      // Attach: Priority counts
 	Timeout uint64    // Attach: nanoseconds for which the consumer may hold a message, for the host; 0: for ever. It is kept with it
+	// Key tells the message from others, if the queue looks for duplicates: of an Enqueue with Count 1. Of a publisher it
+	// is who that is; Sequence is then which of its messages it is.
+	Key      Key
+	Sequence Limit
 }
 
 var noTerms Terms

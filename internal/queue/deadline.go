@@ -79,6 +79,7 @@ func (s *notes) all(f func(run)) {
 func (x *extra) forget(first, last Number) {
 	x.deadlines.forget(first, last)
 	x.sizes.forget(first, last)
+	x.keys.forget(first, last)
 }
 
 // deadline returns the time at which a message of an Enqueue expires, and whether it does.

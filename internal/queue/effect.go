@@ -107,8 +107,10 @@ const (
 	DeadDropped
 	// Ripe: they were ready in a queue that forwards what is.
 	Ripe
+	// Duplicate: the message has come before.
+	Duplicate
 
-	lastReason = Ripe
+	lastReason = Duplicate
 )
 
 var reasonNames = [...]string{
@@ -116,7 +118,7 @@ var reasonNames = [...]string{
 	Expired: "expired", Lost: "lost", Aborted: "aborted",
 	NoSession: "no-session", InUse: "in-use", NotAlone: "not-alone", ExclusiveUse: "exclusive-use",
 	NoRoom: "no-room", DeadFull: "dead-full", Exhausted: "exhausted", DeadDropped: "dead-dropped",
-	Ripe: "ripe",
+	Ripe: "ripe", Duplicate: "duplicate",
 }
 
 // String returns the reason's name.

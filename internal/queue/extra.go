@@ -15,6 +15,7 @@ type extra struct {
 
 	deadlines notes   // times in nanoseconds, of ready and held messages
 	sizes     notes   // of one message each, of ready, held and dead messages; nothing if they are of no interest
+	keys      keys    // to find duplicates; nothing if they are not looked for
 	fresh     Numbers // messages of the command being applied, which do not expire before it is over
 }
 
@@ -47,10 +48,13 @@ func (m *Machine) set(c *Command, fx *Effects) {
 		return
 	}
 	x := m.rare()
+	old := x.set
 	x.set = s
+	x.rekey(&old)
 	if !x.sized() {
 		x.sizes, x.readyBytes, x.dead.bytes = notes{}, 0, 0
 	}
+	x.keepWindow(m.now / millisecond)
 	x.doubt = true
 	m.choose(fx)
 	m.serve(fx)
@@ -58,6 +62,9 @@ func (m *Machine) set(c *Command, fx *Effects) {
 
 // passTime does before the commands of an entry what its time has brought about.
 func (m *Machine) passTime(fx *Effects) {
+	if m.extra.set.Deduplicate != NoKey {
+		m.extra.keepWindow(m.now / millisecond)
+	}
 	if m.ripen(fx) {
 		m.serve(fx)
 	}

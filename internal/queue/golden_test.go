@@ -59,6 +59,14 @@ func TestSnapshotBytesOfRareStay(t *testing.T) {
 	goldenEntries(m)
 	goldenRare(m)
 	datadriven.RunTest(t, "testdata/snapshot-v3", func(t *testing.T, d *datadriven.TestData) string {
+		switch d.Cmd {
+		case "keys":
+			goldenKeys(m, &Settings{Deduplicate: MessageIDKey})
+		case "window":
+			goldenKeys(m, &Settings{Deduplicate: HeaderKey, Window: Most(60_000), WindowBytes: 1 << 20})
+		case "publishers":
+			goldenKeys(m, &Settings{Deduplicate: PublisherKey, WindowBytes: 1 << 20})
+		}
 		restored(t, m)
 		return hex.Dump(m.AppendSnapshot(nil))
 	})
@@ -139,6 +147,20 @@ func goldenRare(m *Machine) {
 		{Kind: EpochOpen, Session: 3, Epoch: 3},
 		{Kind: Enqueue, Session: 3, Seq: 2, Count: 2, Bytes: 50, Persistent: true},
 	}}, &Effects{})
+}
+
+// goldenKeys gives it something to find duplicates by, and a consumer a timeout.
+func goldenKeys(m *Machine, set *Settings) {
+	in := func(key byte, seq uint64, persistent bool) Command {
+		return Command{Kind: Enqueue, Count: 1, Persistent: persistent, Terms: &Terms{Key: Key{key, 15: key + 1}, Sequence: Most(seq)}}
+	}
+	consumer := m.LastConsumer() + 1
+	for i := range int64(2) {
+		m.Apply(&Entry{Index: m.Applied() + 1, Time: m.now + 1e9*i + 3e6, Commands: []Command{
+			{Kind: Set, Terms: &Terms{Set: set}}, in(1, uint64(i), true), in(2, 5+4*uint64(i), false), in(2, 6, true), in(2, 6, true),
+			{Kind: SessionOpen, Session: 3}, {Kind: Attach, Session: 3, Consumer: consumer, Credit: 0, Terms: &Terms{Timeout: 5e9}},
+		}}, &Effects{})
+	}
 }
 
 // goldenReady makes messages ready: that, and a consumer that waits, exclude each other.

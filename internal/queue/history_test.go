@@ -306,9 +306,11 @@ func TestModel(t *testing.T) {
 		for range 150 {
 			e := g.entry()
 			compare(t, m, mod, e)
-			for _, ev := range mod.events {
+			for _, ev := range append(mod.events, mod.released...) {
 				var word string
-				fmt.Sscan(ev, &word)
+				if fmt.Sscan(ev, &word); strings.HasSuffix(ev, " duplicate") {
+					word = "duplicate"
+				}
 				delivered[word]++
 			}
 			if t.Failed() {
@@ -322,7 +324,7 @@ func TestModel(t *testing.T) {
 	}
 	// The commands must have had something to do.
 	for _, word := range []string{"deliver", "attached", "refused", "cancelled", "detached", "wake", "empty", "drained", "purged", "unused", "epoch", "recovered,",
-		"overflowed", "dead", "active", "timed"} {
+		"overflowed", "dead", "active", "timed", "duplicate"} {
 		if delivered[word] < int(seeds)/20 {
 			t.Errorf("%d events %q in %d runs: the commands reach too little", delivered[word], word, seeds)
 		}

@@ -1,20 +1,38 @@
 package queue
 
-import "holdfast/internal/planted"
+import (
+	"holdfast/internal/invariant"
+	"holdfast/internal/planted"
+)
 
 // admit puts a block of messages at the end of its lane, as many of them as the settings let
 // in, and refuses the others. It is the same as if they came one by one.
 func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Effects) {
 	deadline, mortal := m.deadline(c)
 	size, delay := c.Bytes/uint64(c.Count), c.delay()
-	reason := NoRoom
+	reason, keyed := NoRoom, m.extra.keyed(c)
 	if m.extra.deadFull() {
 		reason = DeadFull
+	}
+	if keyed {
+		if c.Count != 1 {
+			invariant.Failf("queue: %d messages have one key", c.Count)
+		}
+		switch forever := m.extra.set.forever(); {
+		case forever && m.isRepeated(c):
+			m.release(block.first, 1, block.attr, Duplicate, fx)
+			return
+		case !forever && reason == NoRoom && m.space(size) > 0 && m.isRepeated(c):
+			reason = Duplicate
+		}
 	}
 	for left := block.len(); reason == NoRoom; {
 		n := min(left, m.space(size))
 		if n > 0 {
 			in := run{block.first, block.first + Number(n) - 1, block.attr}
+			if keyed {
+				m.keep(c, in.first)
+			}
 			if delay > 0 {
 				m.extra.waiting.add(m.in(delay)/millisecond, in)
 			} else {
@@ -73,7 +91,8 @@ func (m *Machine) refuse(c *Command, s *session, before uint64, block run, reaso
 	if s != nil && c.Seq > before {
 		s.refuse(c.Seq-min(n, c.Seq-before)+1, c.Seq)
 	}
-	if set := &m.extra.set; reason == NoRoom && set.Overflow == OverflowRejectDLX && set.DeadLetter != NoDeadLetter {
+	set := &m.extra.set
+	if letters := reason == Duplicate || reason == NoRoom && set.Overflow == OverflowRejectDLX; letters && set.DeadLetter != NoDeadLetter {
 		if m.extra.sized() {
 			m.extra.sizes.add(block.first, block.last, c.Bytes/uint64(c.Count))
 		}

@@ -20,6 +20,7 @@ type model struct {
 	handedOut  bool
 	set        Settings
 	deadGiven  uint64
+	keys       modelKeys
 	active     *modelConsumer // the single active consumer
 	yields     bool
 
@@ -45,6 +46,7 @@ type modelMessage struct {
 	size     uint64
 	weighed  bool
 	deadline int64
+	key      Key  // if duplicates of it are found by it
 	fresh    bool // it came in the command that is carried out
 
 	holder *modelConsumer // nil: ready
@@ -85,6 +87,7 @@ func (m *model) event(format string, args ...any) {
 func (m *model) apply(e *Entry) (events, released []string) {
 	m.now = max(m.now, e.Time)
 	m.events, m.released = nil, nil
+	m.keepWindow()
 	m.ripen()
 	m.serve()
 	m.expire()
@@ -348,6 +351,7 @@ func (m *model) recover(c *Command) {
 	for _, con := range slices.Clone(m.consumers) {
 		m.end(con, true, restarted)
 	}
+	m.keys.window = slices.DeleteFunc(slices.Clone(m.keys.window), func(s seen) bool { return s.transient })
 	dropped := 0
 	for _, x := range slices.Clone(m.messages) {
 		if x.transient {

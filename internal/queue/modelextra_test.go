@@ -13,8 +13,10 @@ func (m *model) configure(set *Settings) {
 	if set == nil {
 		set = &Settings{}
 	}
+	old := m.set
 	m.set = *set
 	m.autoDelete = set.AutoDelete
+	m.rekey(&old)
 	for _, x := range m.messages {
 		if !m.sized() {
 			x.size, x.weighed = 0, false
@@ -83,11 +85,19 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 				continue
 			}
 		}
+		if m.keyed(c) && m.set.forever() && m.repeated(c) {
+			m.release(x, Duplicate)
+			continue
+		}
 		x.coming = true
 		if m.sized() {
 			x.weighed, x.size = true, c.Bytes/uint64(c.Count)
 		}
-		if m.full(x.size) || reason == DeadFull {
+		full := m.full(x.size) || reason == DeadFull
+		if !full && m.keyed(c) && m.repeated(c) {
+			full, reason = true, Duplicate
+		}
+		if full {
 			refused = append(refused, x)
 			if seq := c.Seq - uint64(c.Count) + 1 + i; s != nil && seq > before && seq <= c.Seq {
 				s.refused = append(s.refused, seq)
@@ -95,6 +105,9 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 			continue
 		}
 		x.coming = false
+		if m.keyed(c) {
+			m.keep(c, x)
+		}
 		ttl := c.terms().TTL
 		if m.set.TTL > 0 && (ttl == 0 || m.set.TTL < ttl) {
 			ttl = m.set.TTL
@@ -118,7 +131,7 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 		all := Numbers{refused[0].number, refused[len(refused)-1].number}
 		m.event("overflowed %d of %d: %v %v", len(refused), c.Session, all, reason)
 		for _, x := range refused {
-			if x.coming = false; reason == NoRoom && m.set.Overflow == OverflowRejectDLX && m.set.DeadLetter != NoDeadLetter {
+			if x.coming = false; (reason == Duplicate || reason == NoRoom && m.set.Overflow == OverflowRejectDLX) && m.set.DeadLetter != NoDeadLetter {
 				m.die(x, Dropped)
 			} else {
 				m.release(x, reason)
@@ -392,6 +405,7 @@ func (g *generator) rareCommand() Command {
 	}
 	set.Backoff = g.flip()
 	set.Paused = g.rare()
+	g.rareKeys(set)
 	set.Forward = g.rare()
 	if g.rare() {
 		set.HeldMost = Most(g.Uint64N(300))
@@ -416,7 +430,8 @@ func (g *generator) rareEnqueue(c *Command) {
 		c.own()
 		c.Terms.Delay = g.Uint64N(8e6)
 	}
-	if g.IntN(60) == 0 && g.many < 2 {
+	g.rareKey(c)
+	if g.IntN(60) == 0 && g.many < 2 && c.Count > 1 {
 		g.many++
 		c.Count = 200
 		g.seq += 200
@@ -450,6 +465,10 @@ func compareRare(t *testing.T, m *Machine, mod *model, fx *Effects) {
 	}
 	if got := m.Unweighed(nil); !slices.Equal(joined(got), joined(unknown)) {
 		t.Errorf("of unknown size are %v, want %v", got, unknown)
+	}
+	keys, keyBytes := m.Keys()
+	if n, b := mod.keyBytes(); keys != n || keyBytes != b {
+		t.Errorf("%d keys of %d bytes, want %d of %d", keys, keyBytes, n, b)
 	}
 	if m.Delayed() != uint64(len(mod.waiting())) || m.Explain().Delayed != m.Delayed() || m.Explain().Dead != m.DeadCount() {
 		t.Errorf("%d messages wait, want %d", m.Delayed(), len(mod.waiting()))

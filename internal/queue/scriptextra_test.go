@@ -23,6 +23,14 @@ func parseRare(c *Command, w string) bool {
 		c.own()
 		c.Terms.Timeout = n * 1e6
 		return err == nil
+	case name == "key":
+		c.own()
+		copy(c.Terms.Key[:], value)
+		return true
+	case name == "sequence":
+		c.own()
+		c.Terms.Sequence = Most(n)
+		return err == nil
 	case name == "delay":
 		c.own()
 		c.Terms.Delay = n * 1e6
@@ -37,18 +45,21 @@ func parseRare(c *Command, w string) bool {
 
 func parseSetting(s *Settings, name, value string) bool {
 	words := map[string]func(){
-		"forward=":            func() { s.Forward = true },
-		"paused=":             func() { s.Paused = true },
-		"backoff=":            func() { s.Backoff = true },
-		"retry=failed":        func() { s.Retry = RetryFailed },
-		"retry=returned":      func() { s.Retry = RetryReturned },
-		"retry=all":           func() { s.Retry = RetryAll },
-		"single-active=":      func() { s.SingleActive = true },
-		"overflow=drop-head":  func() { s.Overflow = OverflowDropHead },
-		"overflow=reject":     func() { s.Overflow = OverflowReject },
-		"overflow=reject-dlx": func() { s.Overflow = OverflowRejectDLX },
-		"dead-letter=once":    func() { s.DeadLetter = DeadLetterOnce },
-		"dead-letter=held":    func() { s.DeadLetter = DeadLetterHeld },
+		"forward=":              func() { s.Forward = true },
+		"paused=":               func() { s.Paused = true },
+		"backoff=":              func() { s.Backoff = true },
+		"deduplicate=header":    func() { s.Deduplicate = HeaderKey },
+		"deduplicate=id":        func() { s.Deduplicate = MessageIDKey },
+		"deduplicate=publisher": func() { s.Deduplicate = PublisherKey },
+		"retry=failed":          func() { s.Retry = RetryFailed },
+		"retry=returned":        func() { s.Retry = RetryReturned },
+		"retry=all":             func() { s.Retry = RetryAll },
+		"single-active=":        func() { s.SingleActive = true },
+		"overflow=drop-head":    func() { s.Overflow = OverflowDropHead },
+		"overflow=reject":       func() { s.Overflow = OverflowReject },
+		"overflow=reject-dlx":   func() { s.Overflow = OverflowRejectDLX },
+		"dead-letter=once":      func() { s.DeadLetter = DeadLetterOnce },
+		"dead-letter=held":      func() { s.DeadLetter = DeadLetterHeld },
 	}
 	if f := words[name+"="+value]; f != nil {
 		f()
@@ -62,6 +73,10 @@ func parseSetting(s *Settings, name, value string) bool {
 		s.RetryMin = n
 	case "max":
 		s.RetryMax = n
+	case "window":
+		s.Window = Most(n)
+	case "window-bytes":
+		s.WindowBytes = n
 	case "max-bytes":
 		s.MaxBytes = Most(n)
 	case "held-most-bytes":
@@ -112,6 +127,16 @@ func printRareState(out *strings.Builder, m *Machine) {
 	})
 	if t, ok := m.NextDeadline(); ok {
 		fmt.Fprintf(out, "next at %v\n", time.Duration(t))
+	}
+	if n, bytes := m.Keys(); n > 0 {
+		fmt.Fprintf(out, "%d keys of %d bytes\n", n, bytes)
+	}
+	for p := x.keys.silent; p != nil; p = p.next {
+		fmt.Fprintf(out, "publisher %s: below %d", strings.TrimRight(string(p.key[:]), "\x00"), p.below)
+		for _, r := range p.ranges {
+			fmt.Fprintf(out, ", %v", ids(r.First, r.Last))
+		}
+		fmt.Fprintln(out)
 	}
 	if x.sized() {
 		fmt.Fprintf(out, "%d bytes ready, %d dead", x.readyBytes, x.dead.bytes)

@@ -152,6 +152,9 @@ func (m *Machine) recover(c *Command, fx *Effects) {
 	}
 	m.sessions, m.consumers = nil, nil
 
+	if m.extra != nil {
+		m.extra.recoverKeys()
+	}
 	tellAll := m.handedOut && !c.Clean
 	dropped := m.recoverDead(fx) + m.recoverLater(fx)
 	for i := range m.lanes {

@@ -90,6 +90,16 @@ type Settings struct {
 	// Forward: what is ready dies at once, of the reason Ripe, in the order in which it became ready. Together with
 	// DeadLetter the queue keeps messages for a time, until letters carry them on.
 	Forward bool
+
+	// Deduplicate: a message is a duplicate, and does not come in, if one of its key is in the queue and not dead, or, with a
+	// Window, if one has come in so many milliseconds. Of a publisher a message is a duplicate if that sequence number has
+	// come, or is below all that is kept of it; Window is then how long a silent publisher is kept, without it for ever.
+	// WindowBytes bounds what is kept (KeyCost, PublisherCost, RangeCost), but for the keys of messages that are in the
+	// queue; what is oldest is forgotten. Without a window a duplicate is refused, or dead where letters are wanted; else it
+	// counts as accepted.
+	Deduplicate KeySource
+	Window      Limit
+	WindowBytes uint64
 }
 
 // gives reports whether messages are delivered.
@@ -115,8 +125,11 @@ const (
 	tagBackoff
 	tagPaused
 	tagForward
+	tagDeduplicate
+	tagWindow
+	tagWindowBytes
 
-	lastTag = tagForward
+	lastTag = tagWindowBytes
 )
 
 func (s *Settings) values() [lastTag]uint64 {
@@ -124,7 +137,7 @@ func (s *Settings) values() [lastTag]uint64 {
 		bit(s.AutoDelete, 1), uint64(s.MaxLength), uint64(s.MaxBytes), uint64(s.Overflow), uint64(s.DeliveryLimit),
 		uint64(s.TTL), bit(s.SingleActive, 1), uint64(s.TopPriority), uint64(s.DeadLetter), uint64(s.HeldMost),
 		uint64(s.HeldMostBytes), uint64(s.Retry), s.RetryMin, s.RetryMax, bit(s.Backoff, 1), bit(s.Paused, 1),
-		bit(s.Forward, 1),
+		bit(s.Forward, 1), uint64(s.Deduplicate), uint64(s.Window), s.WindowBytes,
 	}
 }
 
@@ -193,6 +206,12 @@ func (d *decoder) setting(s *Settings, tag uint64) {
 		s.Paused = d.UpTo(1) != 0
 	case tagForward:
 		s.Forward = d.UpTo(1) != 0
+	case tagDeduplicate:
+		s.Deduplicate = KeySource(d.UpTo(uint64(PublisherKey)))
+	case tagWindow:
+		s.Window = Limit(d.Uint())
+	case tagWindowBytes:
+		s.WindowBytes = d.Uint()
 	default:
 		d.Fail()
 	}

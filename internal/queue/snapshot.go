@@ -65,6 +65,15 @@ const (
 	sectionLater = 14
 	// sectionTimeouts: for each consumer that has a timeout, by id: id, timeout.
 	sectionTimeouts = 15
+	// sectionKeys: for each message that has a key and is in the queue, in order: number, less the one before; key, 16 bytes.
+	sectionKeys = 16
+	// sectionWindow: for each key of the window, the oldest first: time in milliseconds, less the one before, shifted by
+	// one, with bit 0 set if its message is transient; key.
+	sectionWindow = 17
+	// sectionPublishers: for each publisher, the one that has been silent for longest first: time of its last publish in
+	// milliseconds, less the one before; key; the number below which all count as accepted; number of ranges, each: first,
+	// less the last one before; length.
+	sectionPublishers = 18
 )
 
 const (

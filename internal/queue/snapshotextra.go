@@ -36,6 +36,11 @@ func (e *encoder) extra(m *Machine) {
 			}
 		}
 	})
+	if x := m.extra; x != nil && x.set.Deduplicate != NoKey {
+		e.section(sectionKeys, func() { e.keys(&x.keys) })
+		e.section(sectionWindow, func() { e.window(&x.keys) })
+		e.section(sectionPublishers, func() { e.publishers(&x.keys) })
+	}
 }
 
 func (e *encoder) later(w *waiting) {
@@ -118,6 +123,12 @@ func (m *Machine) restoreExtra(tag byte, d *decoder) {
 		x.active = ConsumerID(d.Uint())
 	case sectionTimeouts:
 		m.restoreTimeout(d)
+	case sectionKeys:
+		m.restoreKeys(d)
+	case sectionWindow:
+		m.restoreWindow(d)
+	case sectionPublishers:
+		m.restorePublishers(d)
 	default:
 		d.Fail()
 	}
