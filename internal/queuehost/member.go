@@ -135,7 +135,10 @@ func (h *host) startLeading() {
 	}
 	h.uploads = 0
 	h.purge(h.reg.self())
-	h.unset, h.used = !planted.Is(planted.SettingsForgotten) || h.m.Applied() == 0, 0
+	if h.unset, h.used = true, 0; planted.Is(planted.SettingsForgotten) && h.m.Applied() > 0 {
+		h.unset = false
+		h.alert.And(^uint32(alertSettings))
+	}
 	h.limitAll()
 	h.alert.Or(alertDue)
 	h.reweigh()
