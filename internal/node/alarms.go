@@ -179,6 +179,14 @@ func (m *mesh) passAlarms() {
 	if maps.Equal(now, m.alarmed) {
 		return
 	}
+	for id := range m.alarmed {
+		if now[id] == 0 {
+			m.n.queues.SetAlarmed(id, false)
+		}
+	}
+	for id := range now {
+		m.n.queues.SetAlarmed(id, true)
+	}
 	m.alarmed = now
 	list := make([]broker.NodeAlarms, 0, len(now))
 	nodes := slices.Sorted(maps.Keys(now))

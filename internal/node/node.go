@@ -452,7 +452,9 @@ func (n *Node) diskAlarm(from *string, on bool, why string) {
 func (n *Node) alarm(b *broker.Broker, kind broker.AlarmKind, on bool, why string) {
 	was := slices.ContainsFunc(b.Alarms(), func(a broker.Alarm) bool { return a.Kind == kind })
 	b.SetAlarm(kind, on, why)
-	n.groups.SetReluctant(len(b.Alarms()) > 0)
+	alarmed := len(b.Alarms()) > 0
+	n.groups.SetReluctant(alarmed)
+	n.queues.SetAlarmed(n.identity.number(), alarmed)
 	if on && !was && n.mesh != nil {
 		n.groups.Relieve()
 	}

@@ -483,7 +483,11 @@ func (q *entry) expire(now int64) {
 	s := &f.session
 	wait := int64(f.reg.o.Wait)
 	n := 0
-	for n < q.flight.len() && now-q.flight.list[q.flight.head+n].since >= wait {
+	leader := uint64(0)
+	if q.state == open {
+		leader = s.home.node
+	}
+	for n < q.flight.len() && f.reg.waited(leader, q.flight.list[q.flight.head+n].since, now) >= wait {
 		n++
 	}
 	if n > q.sent && f.chunksOfBig > 0 && !planted.Is(planted.ChunksKept) {

@@ -148,6 +148,32 @@ func TestChunksOfAPublishThatWaitedTooLong(t *testing.T) {
 	}
 }
 
+// R499: nor is the time over of what was sent to a leader that has an alarm.
+func TestPublishesWaitWithPatienceForALeaderWithAnAlarm(t *testing.T) {
+	x := newLoneEntry(t)
+	tk := &tickets{}
+	publish(x.h, tk, true, "a")
+	x.step()
+	try := x.asked()
+	x.answer(try, farResumed, 1, 0)
+	x.reg.SetAlarmed(try.node, true)
+	for range 5 {
+		x.pass(x.reg.o.Wait)
+	}
+	if len(tk.got) != 0 {
+		t.Fatalf("told %v under the alarm", tk.got)
+	}
+	x.reg.SetAlarmed(try.node, false)
+	x.pass(x.reg.o.Wait - 1)
+	if len(tk.got) != 0 {
+		t.Fatalf("told %v soon after it", tk.got)
+	}
+	x.pass(time.Second)
+	if fmt.Sprint(tk.got) != fmt.Sprint([]outcome{{1, 1, Unknown}}) {
+		t.Fatalf("told %v", tk.got)
+	}
+}
+
 // A leader that does not answer is not asked for ever: another member may know of the next one.
 func TestALeaderThatDoesNotAnswer(t *testing.T) {
 	x := newLoneEntry(t)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holdfast/internal/amqperr"
+	"holdfast/internal/clock"
 	"holdfast/internal/message"
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
@@ -497,6 +498,40 @@ func TestOverduePublishIsUnknown(t *testing.T) {
 	want(t, "outcomes", tk.got, []outcome{{1, 1, Unknown}, {2, 2, Unknown}})
 	want(t, "counted", h.Nacks(), Nacks{Unknown: 2}) // a barrier is no publish
 	want(t, "nacked", len(slices.Collect(r.reg.Nacked())), 1)
+}
+
+// R499: while an alarm is on where a queue is served, the time of publishes to it does not run; afterwards it begins anew.
+func TestPublishesWaitWithPatienceUnderAnAlarm(t *testing.T) {
+	clk := clock.NewManual(time.Unix(0, 0))
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)}, func(_ *replicaOptions, o *Options) { o.Clock = clk })
+	h, wait := r.queue(7), r.reg.o.Wait
+	tk := &tickets{}
+	publish(h, tk, true, "a")
+	r.step()
+	self := r.reg.self()
+	r.reg.SetAlarmed(self+1, true)
+	r.reg.SetAlarmed(self, true)
+	for range 3 {
+		clk.Advance(wait)
+		h.host.Overdue(1)
+	}
+	want(t, "under the alarm", len(tk.got), 0)
+	r.reg.SetAlarmed(self, false)
+	clk.Advance(wait - 1)
+	h.host.Overdue(1)
+	want(t, "soon after it", len(tk.got), 0)
+	now := clk.Mono()
+	want(t, "counts from the end", r.reg.waited(self, 0, now), int64(wait)-1)
+	want(t, "or from the publish", r.reg.waited(self, now-1, now), 1)
+	want(t, "another node", r.reg.waited(self+1, 0, now), 0)
+	want(t, "and any other", r.reg.waited(self+2, 5, now), now-5)
+	clk.Advance(1)
+	h.host.Overdue(1)
+	want(t, "in the end", tk.got, []outcome{{1, 1, Unknown}})
+	r.reg.SetAlarmed(self+1, false)
+	clk.Advance(wait)
+	r.reg.SetAlarmed(self, false)
+	want(t, "nothing is kept", r.reg.alarmed.with.Load() == nil, true)
 }
 
 func TestTailCacheIsBounded(t *testing.T) {

@@ -119,6 +119,7 @@ type Registry struct {
 	health  health
 	vacant  vacancies
 	unread  unread
+	alarmed alarmedNodes
 
 	behind behind
 

@@ -33,6 +33,9 @@ func (h *host) letGo() {
 // Overdue implements replica.Host: nobody knows when, or whether, entries up
 // to index will be on disk. The credit stays charged: the log still holds the messages.
 func (h *host) Overdue(index uint64) {
+	if r := h.reg; r.patient(r.self(), r.o.Clock.Mono()) {
+		return // it comes again
+	}
 	for i := h.waits.head; i < len(h.waits.list) && h.waits.list[i].index <= index; i++ {
 		w := &h.waits.list[i]
 		if w.overdue {
