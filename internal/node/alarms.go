@@ -138,6 +138,18 @@ func (k *alarmBook) of(node uint64) (bits alarmBits) {
 	return bits
 }
 
+// alarmedNode reports whether a node has an alarm.
+func (n *Node) alarmedNode(node uint64) bool {
+	b := n.ready.Load()
+	switch {
+	case b == nil:
+		return false
+	case node == n.identity.number():
+		return len(b.Alarms()) > 0
+	}
+	return slices.ContainsFunc(b.AlarmsElsewhere(), func(a broker.NodeAlarms) bool { return a.Node == node })
+}
+
 // sayAlarms is detour.Options.Beat.
 func (m *mesh) sayAlarms(dst []byte) []byte {
 	var list []nodeAlarms

@@ -48,7 +48,7 @@ func (o others) Up(node uint64) bool {
 func (n *Node) openMembers(propose func(cmd []byte, done func(any, error))) {
 	o := members.Options{
 		Self: n.identity.number(), View: n.catalog.View, Group: n.memberHere, Leader: n.leaderOf, Nacked: n.nacked, Propose: propose, Damaged: n.queues.Damaged,
-		Name: others{n}.Name, Up: others{n}.Up, Clock: n.clock, Logger: n.log.With("room", "members"),
+		Name: others{n}.Name, Up: others{n}.Up, Alarmed: n.alarmedNode, Clock: n.clock, Logger: n.log.With("room", "members"),
 		Catalog: func() members.Group { return nil },
 		Send:    func(uint64, func([]byte) []byte) bool { return false },
 	}

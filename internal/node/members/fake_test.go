@@ -24,12 +24,13 @@ type town struct {
 	catalog *catalog.Machine
 	nodes   map[uint64]*Manager
 
-	mu     sync.Mutex
-	down   map[uint64]bool
-	silent map[uint64]bool // what is sent to them gets lost
-	mute   bool            // the catalog carries out nothing
-	groups map[seglog.GroupID]*group
-	ruined map[uint64]bool // members that are out of service
+	mu      sync.Mutex
+	down    map[uint64]bool
+	alarmed map[uint64]bool
+	silent  map[uint64]bool // what is sent to them gets lost
+	mute    bool            // the catalog carries out nothing
+	groups  map[seglog.GroupID]*group
+	ruined  map[uint64]bool // members that are out of service
 }
 
 // damagedOn are the groups whose member on a node is out of service.
@@ -63,7 +64,7 @@ type group struct {
 }
 
 func newTown(t *testing.T, n uint64) *town {
-	c := &town{t: t, catalog: catalog.New(), nodes: map[uint64]*Manager{}, down: map[uint64]bool{}, silent: map[uint64]bool{}, groups: map[seglog.GroupID]*group{}, ruined: map[uint64]bool{}}
+	c := &town{t: t, catalog: catalog.New(), nodes: map[uint64]*Manager{}, down: map[uint64]bool{}, alarmed: map[uint64]bool{}, silent: map[uint64]bool{}, groups: map[seglog.GroupID]*group{}, ruined: map[uint64]bool{}}
 	c.must(catalog.Bootstrap(catalog.Defaults{VHost: "/"}))
 	for id := uint64(1); id <= n; id++ {
 		c.must(catalog.AddNode(catalog.Node{ID: id, Name: fmt.Sprint("n", id), Voter: true}))
@@ -72,8 +73,9 @@ func newTown(t *testing.T, n uint64) *town {
 			Self: id, View: c.catalog.View, Clock: clock.System(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 			Group: func(g seglog.GroupID) Group { return c.member(g, id) }, Leader: c.leaderOf, Nacked: func(seglog.GroupID) uint64 { return 100 + id }, Catalog: func() Group { return nil }, Damaged: func() []seglog.GroupID { return c.damagedOn(id) },
 			Propose: c.propose, Name: func(node uint64) string { return fmt.Sprint("n", node) },
-			Up:   func(node uint64) bool { c.mu.Lock(); defer c.mu.Unlock(); return !c.down[node] },
-			Send: func(to uint64, add func([]byte) []byte) bool { return c.send(id, to, add(nil)) },
+			Up:      func(node uint64) bool { c.mu.Lock(); defer c.mu.Unlock(); return !c.down[node] },
+			Alarmed: func(node uint64) bool { c.mu.Lock(); defer c.mu.Unlock(); return c.alarmed[node] },
+			Send:    func(to uint64, add func([]byte) []byte) bool { return c.send(id, to, add(nil)) },
 		})
 	}
 	t.Cleanup(func() {

@@ -43,6 +43,8 @@ type Options struct {
 	Propose func(cmd []byte, done func(any, error))
 	Name    func(node uint64) string
 	Up      func(node uint64) bool
+	// Alarmed reports whether a node has an alarm, so that it had better not lead. Nil: none has.
+	Alarmed func(node uint64) bool
 	// Send sends a message to another node; false: it cannot be reached.
 	Send   func(to uint64, add func([]byte) []byte) bool
 	Clock  clock.Clock

@@ -150,7 +150,7 @@ func (m *Manager) Rebalance(ctx context.Context, only mgmt.Patterns) ([]mgmt.Lea
 	s, stuck := m.survey(), map[uint64]bool{}
 	c := s.count(ctx)
 	for ctx.Err() == nil {
-		moves := cluster.Balance(m.groups(c, list, stuck), s.able, movesAtOnce)
+		moves := cluster.Balance(m.groups(c, list, stuck), s.healthy, movesAtOnce)
 		if len(moves) == 0 {
 			break
 		}

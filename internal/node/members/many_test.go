@@ -89,6 +89,22 @@ func TestRebalance(t *testing.T) {
 	}
 }
 
+// R494: a node with an alarm is given nothing to lead, and what it leads goes to others.
+func TestRebalanceWithAnAlarm(t *testing.T) {
+	c := newTown(t, 3)
+	var all []*group
+	for i := range 4 {
+		first := uint64(1 + i%2)
+		all = append(all, c.queue(fmt.Sprint("q", i), first, 3-first, 3))
+	}
+	c.alarmed[2] = true
+	_, err := c.nodes[1].Rebalance(soon(t), mgmt.Patterns{})
+	good(t, err)
+	if got := leaders(c, all); got != "2 0 2 " {
+		t.Errorf("leaders: %s", got)
+	}
+}
+
 // A node in maintenance leads nothing, not even what comes to it by an election; a queue that nobody else could lead stays.
 func TestDrainAndRevive(t *testing.T) {
 	c := newTown(t, 3)

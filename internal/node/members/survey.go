@@ -53,6 +53,11 @@ func (s *survey) isBad(node uint64) bool {
 // able reports whether a node may lead, as far as was seen.
 func (s *survey) able(node uint64) bool { return s.m.able(node) && !s.isBad(node) }
 
+// healthy reports whether it may lead and has no alarm.
+func (s *survey) healthy(node uint64) bool {
+	return s.able(node) && (s.m.o.Alarmed == nil || !s.m.o.Alarmed(node))
+}
+
 // incomplete says what the order could not do, nil if it did all.
 func (s *survey) incomplete(ctx context.Context) error {
 	s.mu.Lock()
