@@ -19,7 +19,7 @@ const handOverGrace = time.Second
 type NodeAlarms struct {
 	Node  uint64
 	Name  string
-	Kinds []AlarmKind
+	Kinds []AlarmKind // the disk's first, as RabbitMQ tells them
 	Since time.Time // this node knows of it
 
 	since int64 // the same by clock.Mono

@@ -71,17 +71,17 @@ func TestAlarmsElsewhere(t *testing.T) {
 	says("at the node", at2, "low on disk at node n2")
 
 	r.Reconsider()
-	two.Kinds = []AlarmKind{AlarmMemory, AlarmDisk}
+	two.Kinds = []AlarmKind{AlarmDisk, AlarmMemory}
 	three := NodeAlarms{Node: 3, Name: "n3", Kinds: []AlarmKind{AlarmMemory}}
 	r.SetAlarmsElsewhere([]NodeAlarms{two, three})
 	says("an alarm more", at2, "low on disk at node n2")
 	both.to("at3")
 	before.to("at2")
-	says("both alarms", before, "low on memory & disk at node n2")
+	says("both alarms", before, "low on disk & memory at node n2")
 	if list := r.AlarmsElsewhere(); len(list) != 2 || list[0].Since.IsZero() || !reflect.DeepEqual(list[0].Kinds, two.Kinds) {
 		t.Errorf("listed: %+v", list)
 	}
-	if got := r.Totals().BlockedReason; got != "low on memory & disk" {
+	if got := r.Totals().BlockedReason; got != "low on disk & memory" {
 		t.Errorf("counted as %q", got)
 	}
 	if _, err := r.AdminPublish(AdminPublish{VHost: vhost, RoutingKey: "at2"}); kind(err) != Unavailable || !strings.Contains(err.Error(), "n2") {

@@ -34,13 +34,13 @@ func asBits(list []broker.Alarm) (bits alarmBits) {
 	return bits
 }
 
-// kinds are the alarms as the broker calls them.
+// kinds are the alarms as the broker calls them, in its order.
 func (b alarmBits) kinds() (list []broker.AlarmKind) {
-	if b&alarmMemory != 0 {
-		list = append(list, broker.AlarmMemory)
-	}
 	if b&alarmDisk != 0 {
 		list = append(list, broker.AlarmDisk)
+	}
+	if b&alarmMemory != 0 {
+		list = append(list, broker.AlarmMemory)
 	}
 	return list
 }
