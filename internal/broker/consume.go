@@ -120,6 +120,12 @@ func (c *consumer) Cancelled(reason error) {
 	}
 }
 
+// WaitsForClient implements queuehost.Waiter.
+func (c *consumer) WaitsForClient() bool {
+	w, is := c.Consumer.(queuehost.Waiter)
+	return !is || w.WaitsForClient()
+}
+
 // remember keeps a subscription with its channel, to be detached with it; false: the connection has ended.
 func (c *Conn) remember(s *Subscription, getter bool) bool {
 	c.mu.Lock()

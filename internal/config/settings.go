@@ -55,6 +55,8 @@ type Settings struct {
 	// ConsumerTimeout is how long a consumer of a quorum queue may hold a delivery, if neither it nor the queue's
 	// arguments and policies say.
 	ConsumerTimeout time.Duration
+	// DeliveryStall is after how long a queue that could deliver and does not is said to be stalled; 0: never.
+	DeliveryStall time.Duration
 
 	// What the first start of an empty data folder creates.
 	DefaultVHost       string
@@ -153,6 +155,7 @@ func Default() *Settings {
 		PublishTimeout:     15 * time.Second,
 		DeclareTimeout:     15 * time.Second,
 		ConsumerTimeout:    30 * time.Minute,
+		DeliveryStall:      time.Minute,
 		DefaultVHost:       "/",
 		DefaultUser:        "guest",
 		DefaultPass:        "guest",

@@ -196,6 +196,8 @@ var rows = []row{
 		func(s *Settings) *time.Duration { return &s.DeclareTimeout }, span(time.Second, time.Second, time.Hour)),
 	one(groupWaits, "consumer_timeout", "milliseconds", "How long a consumer of a quorum queue may hold a delivery that is not acknowledged, unless it or the queue says otherwise; then it is cancelled and the delivery goes to others.",
 		func(s *Settings) *time.Duration { return &s.ConsumerTimeout }, span(time.Millisecond, time.Millisecond, 10*365*24*time.Hour)),
+	one(groupWaits, "delivery_stall", "seconds", "After how long without a delivery a queue is logged and counted as stalled, if messages are ready and a consumer could have them. That tells of a fault of the broker; a queue whose consumers read slowly, or do not acknowledge, does not count. 0 turns it off.",
+		func(s *Settings) *time.Duration { return &s.DeliveryStall }, span(time.Second, 0, 24*time.Hour)),
 
 	one(groupFirst, "default_vhost", "", "The virtual host that an empty data folder starts with.",
 		func(s *Settings) *string { return &s.DefaultVHost }, words("a name", false)),

@@ -166,6 +166,8 @@ var families = []family{
 	gauge("rabbitmq_queue_consumers", "Consumers on queues", func(v *Values) float64 { return float64(v.Queues.Consumers) }),
 	counter("holdfast_consumer_timeouts_total", "Consumers that held messages for longer than they may, which were taken back", func(v *Values) uint64 { return v.Queues.ConsumerTimeouts }),
 	counter("holdfast_single_active_changes_total", "How often another consumer, or none any more, became the single active one of its queue", func(v *Values) uint64 { return v.Queues.Activations }),
+	counter("holdfast_queue_stalls_total", "How often a queue has delivered nothing for some time although messages were ready and a consumer could have had them", func(v *Values) uint64 { return v.Queues.Stalls }),
+	gauge("holdfast_queues_stalled", "Queues for which that is so now", func(v *Values) float64 { return float64(v.Queues.Stalled) }),
 	gauge("holdfast_queue_oldest_unacked_seconds", "Age of the oldest delivery that is not yet acknowledged, over all queues", func(v *Values) float64 { return v.Queues.OldestUnacked.Seconds() }),
 	gauge("holdfast_queues_quarantined", "Queues whose data in the log is damaged and which serve nobody", func(v *Values) float64 { return float64(v.Queues.Quarantined) }),
 	gauge("holdfast_quorum_queues_without_leader", "Quorum queues that clients of this node use and that have had no leader for some seconds", func(v *Values) float64 { return float64(v.Queues.Leaderless) }),

@@ -48,6 +48,7 @@ type Queues struct {
 	ConsumerTimeouts                uint64 // consumers that held messages for too long
 	Activations                     uint64 // changes of single active consumers
 	Dead                            uint64 // dead letters that have not arrived
+	Stalls, Stalled                 uint64 // times when a queue did not deliver although it could; queues that do not now
 	BodiesInMemory                  uint64 // bytes of bodies that are in memory
 	BodiesSpilled                   uint64 // bytes of bodies that are on disk and not in the log
 	WaitingForDisk                  uint64 // persistent publishes not yet on disk

@@ -278,6 +278,7 @@ func (n *Node) openLog(o Options) (err error) {
 	}
 	queues.Self, queues.Incarnation, queues.NewReader = n.identity.number(), n.identity.Starts, b.NewReader
 	queues.Wait, queues.Leader, queues.Name = s.PublishTimeout, n.led, others{n}.Name
+	queues.StallAfter = s.DeliveryStall
 	queues.Deleted = func(id seglog.GroupID) bool {
 		v := n.catalog.View()
 		return id <= seglog.GroupID(v.LastQueue()) && v.QueueByID(catalog.QueueID(id)) == nil

@@ -53,6 +53,8 @@ func (n *Node) values() metrics.Values {
 		Cluster: n.clusterValues(),
 		Peers:   n.peerValues(),
 	}
+	stalls, stalled := n.queues.Stalls()
+	v.Queues.Stalls, v.Queues.Stalled = stalls, uint64(stalled)
 	for _, q := range n.queues.Leaderless(queuehost.LeaderlessFor) {
 		v.Queues.Leaderless++
 		v.Queues.LeaderlessConsumers += uint64(q.Consumers)

@@ -15,10 +15,13 @@ import (
 
 // What a worker is to look at when it is woken.
 const (
-	alertSettings = 1 << iota // the catalog says something else
-	alertDue                  // the time has come for something
-	alertReweigh              // it is to be found out anew of which messages the size is not known
-	alertWeighing             // there is something to do about sizes
+	alertSettings uint32 = 1 << iota // the catalog says something else
+	alertDue                         // the time has come for something
+	alertStall                       // the queue may be stalled
+
+	watchedStall  // nothing to look at: the queue is among Registry.stalls
+	alertReweigh  // it is to be found out anew of which messages the size is not known
+	alertWeighing // there is something to do about sizes
 )
 
 // dues is the queues in which something is due at a time. An idle queue is not among them.
@@ -126,6 +129,7 @@ func (h *host) schedule(now int64) {
 		h.reg.dues.set(h, max(h.reg.o.Clock.Mono()+max(at-now, 0), 1))
 	}
 	h.scheduleOverdue(now)
+	h.watchStall()
 	if period := h.expires(); period > 0 {
 		if there := h.m.Consumers() > 0; there || h.consumed || h.used == 0 { // until the last one has left
 			h.touch()

@@ -48,7 +48,7 @@ func (h *host) holdBack() bool {
 	if released {
 		l.listed = false
 	}
-	if h.taken != nil || h.urgent != nil && h.nextUrgent > 0 || h.m == nil || h.m.Ready() > 0 || l.look.Load() || h.alert.Load() != 0 {
+	if h.taken != nil || h.urgent != nil && h.nextUrgent > 0 || h.m == nil || h.m.Ready() > 0 || l.look.Load() || h.alert.Load()&^watchedStall != 0 {
 		return false
 	}
 	more := h.handle.in.takeUrgent()

@@ -200,13 +200,16 @@ func (h *host) begin(e *replica.Entry, p *pack) {
 	if h.recover {
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Recover, Clean: h.clean})
 	}
-	alerts := h.alert.Swap(0)
+	alerts := h.alert.And(watchedStall)
 	h.unset = h.unset || alerts&alertSettings != 0
 	if h.unset && !h.configure {
 		h.packSettings(p)
 	}
 	if alerts&alertDue != 0 {
 		h.packDue(e, p)
+	}
+	if alerts&alertStall != 0 {
+		h.lookStalled()
 	}
 	if alerts&(alertReweigh|alertWeighing) != 0 {
 		h.packWeighing(p, alerts&alertReweigh != 0)

@@ -74,6 +74,8 @@ type Options struct {
 	Deleted func(seglog.GroupID) bool
 	// Level is the level of the formats that the cluster writes; see docs/internals/formats.md. Nil: 1. It must not block.
 	Level func() uint16
+	// StallAfter is after how long without a delivery a queue counts as stalled, if it could deliver. 0: nobody looks.
+	StallAfter time.Duration
 	// Member reports whether a node is one of the cluster's, as far as this one knows. Nil: all are. It must not block.
 	Member func(node uint64) bool
 }
@@ -116,6 +118,7 @@ type Registry struct {
 	loop    loop
 	holders holders
 	dues    dues
+	stalls  stalls
 	health  health
 	vacant  vacancies
 	unread  unread

@@ -51,6 +51,7 @@ func (r *Registry) Tick() {
 	}
 	r.holders.tick()
 	r.dues.tick(r.o.Clock.Mono())
+	r.sweepStalls()
 	r.tickStrangers()
 }
 

@@ -84,6 +84,24 @@ func (h *holder) Drained(left uint32) { h.ch.flow.drained(h, left) }
 // Wake says that a message waits for which the consumer has no credit.
 func (h *holder) Wake() { h.ch.flow.wake(h) }
 
+// WaitsForClient implements queuehost.Waiter.
+func (h *holder) WaitsForClient() bool {
+	f := &h.ch.flow
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case h.noAck, h.ended, h.leaving: // of the first nobody counts what is unwritten
+		return true
+	case h.counted:
+		limit := int64(f.limit)
+		if limit == 0 {
+			limit = maxUnacked
+		}
+		return f.used >= limit || h.unwritten > 0 || h.granted > 0
+	}
+	return h.unwritten > 0 || h.kept > 0 || f.outstanding >= maxUnacked
+}
+
 // consume carries out basic.consume, on a worker.
 func (ch *channel) consume(m *wire.BasicConsume) *amqperr.Error {
 	queue, err := ch.queueName(m.Queue)

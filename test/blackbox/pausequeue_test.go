@@ -3,6 +3,7 @@ package blackbox
 import (
 	"strings"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -68,4 +69,28 @@ func TestPausedQueueAfterRestart(t *testing.T) {
 			equal(t, "delivered", string(next(t, in).Body), "a")
 		}
 	})
+}
+
+// R472: neither a paused queue counts as stalled, nor one whose consumers hold what they may, or do not read.
+func TestNoQueueIsStalled(t *testing.T) {
+	t.Parallel()
+	n := ownBroker(t, config(t, "delivery_stall = 1\n")...)
+	for _, kind := range []string{"classic", "quorum"} {
+		ch := n.open()
+		ok(t, ch.Qos(1, 0, false))
+		must(ch.QueueDeclare(kind, true, false, false, false, amqp.Table{"x-queue-type": kind}))(t)
+		must(ch.QueueDeclare(kind+"-paused", true, false, false, false, amqp.Table{"x-queue-type": kind}))(t)
+		must(n.Ctl("pause_queue", kind+"-paused"))(t)
+		for range 2 {
+			n.put(ch, "", kind, amqp.Publishing{Body: []byte("a")})
+			n.put(ch, "", kind+"-paused", amqp.Publishing{Body: []byte("a")})
+		}
+		next(t, must(ch.Consume(kind, "", false, false, false, false, nil))(t))
+		must(ch.Consume(kind+"-paused", "", false, false, false, false, nil))(t)
+	}
+	time.Sleep(2 * time.Second) // that is long enough for four to be told of, if they were stalled
+	series := must(n.Series("/metrics"))(t)
+	stalls, there := series["holdfast_queue_stalls_total"]
+	equal(t, "told", there, true)
+	equal(t, "stalls", stalls, 0)
 }
