@@ -109,8 +109,8 @@ func (h *host) Pack(e *replica.Entry) (more bool) {
 	if h.packUrgent(p) {
 		h.packTaken(e, p, preface)
 	}
-	if len(p.cmds) == preface && !h.mustRecoverNow() && !p.must {
-		p.cmds = p.cmds[:0] // nothing asks for them
+	if h.m == nil || len(p.cmds) == preface && !h.mustRecoverNow() && !p.must {
+		p.cmds = p.cmds[:0] // nothing asks for them, or the queue has just ended
 	}
 	// What came while a batch was carried over from the last round has not woken
 	// the group: it was awake.

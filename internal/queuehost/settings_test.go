@@ -1,6 +1,7 @@
 package queuehost
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -273,6 +274,28 @@ func TestUnusedQueueExpires(t *testing.T) {
 	r.settle()
 	pass(11 * time.Second)
 	want(t, "unused after 61 s", o.expired, []seglog.GroupID{7})
+}
+
+// A queue that ends when something is due writes nothing more.
+func TestEndWhenSomethingIsDue(t *testing.T) {
+	for _, end := range []string{"dropped", "damaged"} {
+		r := newRig(t, newFakeLog(), []QueueDef{set(durable(7), queue.Settings{TTL: queue.Most(1000), DeadLetter: queue.DeadLetterHeld})}, newest)
+		reg := r.host(7).reg
+		publish(r.queue(7), nil, true, "a")
+		r.settle()
+		r.clock.Advance(2 * time.Second)
+		reg.Tick()
+		if end == "dropped" {
+			reg.Drop(7, errors.New("deleted"), nil)
+		} else {
+			reg.Hit(seglog.Hit{Group: 7, Reason: "damaged"})
+		}
+		n := len(r.log.records)
+		r.settle()
+		if last := r.log.records[len(r.log.records)-1]; end == "dropped" && last.Kind != seglog.KindDrop || end == "damaged" && len(r.log.records) > n {
+			t.Errorf("%s: the last record is %v", end, last.Kind)
+		}
+	}
 }
 
 // A queue goes on by the settings that it has, as long as the catalog here may lag behind: what that says of it may be old, or it may not know it yet.
