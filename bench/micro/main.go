@@ -24,7 +24,7 @@ import (
 var rooms = []struct{ name, pattern string }{
 	{"wire", "PublishFrames|AppendPublish|DecodePublish|AppendDelivery|ParseProperties"},
 	{"message", "Build|Parse"},
-	{"routing", "Match|Fanout1000"},
+	{"routing", "Match|Fanout1000|Topic100k"},
 	{"broker", "Route"},
 	{"queue", "Flow|Requeue"},
 	{"replica", "Round"},

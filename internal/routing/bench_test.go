@@ -2,6 +2,8 @@ package routing
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"holdfast/internal/routing/ordmap"
@@ -87,4 +89,50 @@ func BenchmarkBind(b *testing.B) {
 			})
 		}
 	}
+}
+
+// R423: BenchmarkTopic100k routes 100,000 distinct keys of 3 to 6 words, each of which a binding was made from: three of ten have one
+// word that is "*" instead, one of ten one that is "#". Words come from 1,000, so that the ways part early and often.
+func BenchmarkTopic100k(b *testing.B) {
+	const n = 100_000
+	draw := rand.New(rand.NewPCG(1, 2))
+	x, e := New(Topic, nil), new(ordmap.Edit)
+	keys, seen := make([]string, 0, n), make(map[string]bool, n)
+	for len(keys) < n {
+		key := make([]string, 3+draw.IntN(4))
+		for i := range key {
+			key[i] = fmt.Sprintf("word%d", draw.IntN(1000))
+		}
+		if text := strings.Join(key, "."); !seen[text] {
+			seen[text] = true
+			keys = append(keys, text)
+		} else {
+			continue
+		}
+		switch at := draw.IntN(len(key)); draw.IntN(10) {
+		case 0, 1, 2:
+			key[at] = "*"
+		case 3:
+			key[at] = "#"
+		}
+		x = x.Bind(e, Binding{Key: strings.Join(key, "."), Target: ToQueue(uint64(len(keys)))})
+	}
+	draw.Shuffle(n, func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	b.ReportAllocs()
+	dst := make([]Target, 0, 64)
+	i, matches := 0, 0
+	var m Message
+	for b.Loop() {
+		if i++; i == n {
+			i = 0
+		}
+		m.Key = keys[i]
+		dst = x.Match(dst[:0], &m)
+		matches += len(dst)
+	}
+	if matches < b.N {
+		b.Fatalf("%d messages found %d queues", b.N, matches)
+	}
+	b.ReportMetric(float64(matches)/float64(b.N), "queues/msg")
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
 }

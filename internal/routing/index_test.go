@@ -117,6 +117,12 @@ func TestAgainstDefinition(t *testing.T) {
 	for kind, name := range map[Kind]string{Direct: "direct", Fanout: "fanout", Topic: "topic", Headers: "headers", History: "history"} {
 		t.Run(name, func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { checkKind(t, kind) }) })
 	}
+	t.Run("topic, all words of one hash", func(t *testing.T) {
+		mask := wordMask
+		wordMask = 0
+		defer func() { wordMask = mask }()
+		rapid.Check(t, func(t *rapid.T) { checkKind(t, Topic) })
+	})
 }
 
 func checkKind(t *rapid.T, kind Kind) {

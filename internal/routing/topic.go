@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"hash/maphash"
 	"strings"
 
 	"holdfast/internal/routing/ordmap"
@@ -27,13 +28,87 @@ func (w words) next() (word string, rest words) {
 
 // topicNode is the end of all patterns that start with the same words: the targets of the pattern that ends here, and the
 // nodes of longer ones. A nil node has no patterns.
+//
+// A node with a tail stands for a single pattern, whose words after those are the tail: most patterns of a large exchange part from
+// all others after a few words. There is no "#" among them, and the node is not that of one, so that there is only one place in a key
+// from which a tail can match.
 type topicNode struct {
 	owner  *ordmap.Edit
-	words  ordmap.Map[string, *topicNode] // next word, literally
+	word   string                         // the last word, of a node in words
+	words  ordmap.Map[uint32, *topicNode] // next word, by its hash
+	twin   *topicNode                     // next to this one in its parent's words: another word of the same hash
 	star   *topicNode                     // next word "*"
 	hash   *topicNode                     // next word "#"
 	isHash bool                           // the last word is "#"
+	starry bool                           // there is a "*" in the tail
+	tail   string                         // "" without one
 	set    set
+	one    Target // the only one of the set, if single, near at hand
+	single bool
+}
+
+// leadTo has n, which may be changed, lead to the targets of s.
+func (n *topicNode) leadTo(s set) {
+	if n.set, n.one, n.single = s, 0, s.Len() == 1; n.single {
+		n.one, _ = s.At(0)
+	}
+}
+
+func (n *topicNode) appendTargets(dst []Target) []Target {
+	if n.single {
+		return append(dst, n.one)
+	}
+	return n.set.AppendKeys(dst)
+}
+
+// Words are found by hashes: a comparison of numbers that lie side by side costs less than one of strings, and a message's words are
+// hashed once for all the places where they are looked for.
+var (
+	wordSeed = maphash.MakeSeed()
+	wordMask = ^uint32(0) // less in tests, for more twins
+)
+
+func hashWord(word string) uint32 { return uint32(maphash.String(wordSeed, word)) & wordMask }
+
+// kid returns the node of the next word, or nil.
+func (n *topicNode) kid(h uint32, word string) *topicNode {
+	k, _ := n.words.Get(h)
+	for k != nil && k.word != word {
+		k = k.twin
+	}
+	return k
+}
+
+// setKid puts kid, which e may change, in the place of the node of this word; nil takes that away. n may be changed.
+func (n *topicNode) setKid(e *ordmap.Edit, h uint32, word string, kid *topicNode) {
+	first, _ := n.words.Get(h)
+	others := first.without(e, word)
+	switch {
+	case kid != nil:
+		kid.twin = others
+		n.words = n.words.Set(e, h, kid)
+	case others != nil:
+		n.words = n.words.Set(e, h, others)
+	default:
+		n.words = n.words.Delete(e, h)
+	}
+}
+
+// without returns n and its twins without the one of this word.
+func (n *topicNode) without(e *ordmap.Edit, word string) *topicNode {
+	if n == nil || n.word == word {
+		return n.next()
+	}
+	n = n.own(e)
+	n.twin = n.twin.without(e, word)
+	return n
+}
+
+func (n *topicNode) next() *topicNode {
+	if n == nil {
+		return nil
+	}
+	return n.twin
 }
 
 func (n *topicNode) own(e *ordmap.Edit) *topicNode {
@@ -45,14 +120,65 @@ func (n *topicNode) own(e *ordmap.Edit) *topicNode {
 	return &c
 }
 
+// canTail reports whether words can be a tail, and whether "*" is among them. One empty word cannot: it looks like no tail.
+func canTail(w words) (can, starry bool) {
+	if w.rest == "" {
+		return false, false
+	}
+	for w.more {
+		var word string
+		switch word, w = w.next(); word {
+		case "#":
+			return false, false
+		case "*":
+			starry = true
+		}
+	}
+	return true, starry
+}
+
+// grow gives a node with a tail a kid in its place. n may be changed.
+func (n *topicNode) grow(e *ordmap.Edit) {
+	word, rest := words{n.tail, true}.next()
+	kid := &topicNode{owner: e}
+	kid.leadTo(n.set)
+	if can, starry := canTail(rest); can {
+		kid.tail, kid.starry = rest.rest, starry
+	} else if rest.more { // one empty word
+		kid.leadTo(set{})
+		last := &topicNode{owner: e}
+		last.leadTo(n.set)
+		kid.setKid(e, hashWord(""), "", last)
+	}
+	if n.leadTo(set{}); word == "*" {
+		n.star = kid
+	} else {
+		kid.word = word
+		n.setKid(e, hashWord(word), word, kid)
+	}
+	n.tail, n.starry = "", false
+}
+
 func (n *topicNode) bind(e *ordmap.Edit, w words, t Target) *topicNode {
 	if n == nil {
 		n = &topicNode{owner: e}
+		if can, starry := canTail(w); can {
+			n.tail, n.starry = strings.Clone(w.rest), starry
+			n.leadTo(addTarget(e, n.set, t))
+			return n
+		}
 	} else {
 		n = n.own(e)
 	}
+	if n.tail != "" {
+		if w.more && w.rest == n.tail {
+			n.leadTo(addTarget(e, n.set, t))
+			return n
+		}
+		n.grow(e)
+	}
 	if !w.more {
-		n.set = addTarget(e, n.set, t)
+		n.leadTo(addTarget(e, n.set, t))
 		return n
 	}
 	word, rest := w.next()
@@ -60,11 +186,23 @@ func (n *topicNode) bind(e *ordmap.Edit, w words, t Target) *topicNode {
 	case "*":
 		n.star = n.star.bind(e, rest, t)
 	case "#":
+		if n.hash == nil {
+			n.hash = &topicNode{owner: e, isHash: true} // never with a tail
+		}
 		n.hash = n.hash.bind(e, rest, t)
-		n.hash.isHash = true
 	default:
-		kid, _ := n.words.Get(word)
-		n.words = n.words.Set(e, strings.Clone(word), kid.bind(e, rest, t))
+		h := hashWord(word)
+		old := n.kid(h, word)
+		kid := old.bind(e, rest, t)
+		if old == nil { // word and tail are compared one after the other, and so lie together
+			whole := strings.Clone(w.rest)
+			if kid.word = whole[:len(word)]; kid.tail != "" {
+				kid.tail = whole[len(word)+1:]
+			} else {
+				kid.word = strings.Clone(word)
+			}
+		}
+		n.setKid(e, h, word, kid)
 	}
 	return n
 }
@@ -74,8 +212,11 @@ func (n *topicNode) unbind(e *ordmap.Edit, w words, t Target) *topicNode {
 		return nil
 	}
 	n = n.own(e)
-	if !w.more {
-		n.set = dropTarget(e, n.set, t)
+	if n.tail != "" && (!w.more || w.rest != n.tail) {
+		return n
+	}
+	if !w.more || n.tail != "" {
+		n.leadTo(dropTarget(e, n.set, t))
 	} else {
 		word, rest := w.next()
 		switch word {
@@ -84,12 +225,8 @@ func (n *topicNode) unbind(e *ordmap.Edit, w words, t Target) *topicNode {
 		case "#":
 			n.hash = n.hash.unbind(e, rest, t)
 		default:
-			kid, _ := n.words.Get(word)
-			if kid = kid.unbind(e, rest, t); kid != nil {
-				n.words = n.words.Set(e, word, kid)
-			} else {
-				n.words = n.words.Delete(e, word)
-			}
+			h := hashWord(word)
+			n.setKid(e, h, word, n.kid(h, word).unbind(e, rest, t))
 		}
 	}
 	if n.set.Len() == 0 && n.words.Len() == 0 && n.star == nil && n.hash == nil {
@@ -108,8 +245,13 @@ func (n *topicNode) match(dst []Target, key string) ([]Target, int) {
 		return dst, 0
 	}
 	var bufs [2][16]*topicNode
-	cur, next := append(bufs[0][:0], n), bufs[1][:0]
-	cur = followHashes(cur, 0)
+	cur, next := bufs[0][:0], bufs[1][:0]
+	sets := 0
+	if n.tail == "" {
+		cur = followHashes(append(cur, n), 0)
+	} else if n.ends(pattern(key)) {
+		return n.appendTargets(dst), 1
+	}
 	for w := pattern(key); w.more && len(cur) > 0; {
 		var word string
 		word, w = w.next()
@@ -118,26 +260,45 @@ func (n *topicNode) match(dst []Target, key string) ([]Target, int) {
 				next = append(next, n)
 			}
 		}
-		stay := len(next)
+		stay, h := len(next), hashWord(word)
 		for _, n := range cur {
-			if kid, ok := n.words.Get(word); ok {
-				next = append(next, kid)
-			}
-			if n.star != nil {
-				next = append(next, n.star)
+			for _, n := range [2]*topicNode{n.kid(h, word), n.star} {
+				switch {
+				case n == nil:
+				case n.tail == "":
+					next = append(next, n)
+				case n.ends(w):
+					dst = n.appendTargets(dst)
+					sets++
+				}
 			}
 		}
 		next = followHashes(next, stay)
 		cur, next = next, cur[:0]
 	}
-	sets := 0
 	for _, n := range cur {
 		if n.set.Len() > 0 {
-			dst = n.set.AppendKeys(dst)
+			dst = n.appendTargets(dst)
 			sets++
 		}
 	}
 	return dst, sets
+}
+
+// ends reports whether the words of n's tail match the words of a key, all of them.
+func (n *topicNode) ends(w words) bool {
+	if !n.starry {
+		return w.more && w.rest == n.tail
+	}
+	t := words{n.tail, true}
+	for t.more && w.more {
+		var word, want string
+		want, t = t.next()
+		if word, w = w.next(); word != want && want != "*" {
+			return false
+		}
+	}
+	return t.more == w.more
 }
 
 // followHashes appends the "#" nodes that follow nodes[stay:], for a "#" may stand for no word. nodes[:stay] are "#" nodes
