@@ -17,10 +17,9 @@ const compatibilityHead = `# Compatibility with RabbitMQ
 Holdfast speaks AMQP 0-9-1 with RabbitMQ's extensions and gives RabbitMQ's
 answers. The same tests (` + "`test/blackbox`" + `) run against both brokers; they and the
 test suites of client libraries (` + "`make interop`" + `) pass on RabbitMQ 3.10.8 and on
-Holdfast, but for the differences in this table, and for the tests of client
-libraries that need what Holdfast does not have; ` + "`test/interop/skips`" + ` lists those
-with their reasons. Each difference is on purpose and has a test that shows both
-answers.
+Holdfast, but for the differences in this table. Each difference is on purpose
+and has a test that shows both answers. No argument of a queue, an exchange or a
+consumer is refused for what is not there, but for those of streams.
 
 This page is written by ` + "`go generate ./test/blackbox`" + ` from the table in
 ` + "`test/blackbox/differences.go`" + `.

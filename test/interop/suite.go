@@ -51,6 +51,8 @@ var suites = []suite{
 	mochaSuite("amqplib", "amqplib", "0.8.0"),
 	session("pika", []string{"python3-pika"}, "/usr/bin/python3", "pika_session.py", true),
 	session("aio-pika", []string{"python3-aio-pika"}, "/usr/bin/python3", "aio_pika_session.py", true),
+	session("kombu", []string{"python3-kombu"}, "/usr/bin/python3", "kombu_session.py", true),
+	session("celery", []string{"python3-celery"}, "/usr/bin/python3", "celery_session.py", true),
 	session("php-amqplib", []string{"php-cli", "php-amqplib"}, "php", "amqplib_session.php", true),
 	session("bunny", []string{"ruby", "ruby-bunny"}, "ruby", "bunny_session.rb", false),
 	session("amqp-tools", []string{"amqp-tools"}, "bash", "amqp_tools_session.sh", false),
