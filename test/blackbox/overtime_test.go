@@ -77,3 +77,28 @@ func TestGetTimeout(t *testing.T) {
 		})
 	}
 }
+
+// R403: a client that does not know of cancellations is told by 406 on its channel.
+func TestTimeoutOfAnOldClient(t *testing.T) {
+	if target.rabbit {
+		t.Skip("RabbitMQ 3.10 looks once a minute, and knows no argument for it")
+	}
+	for _, kind := range []string{"classic", "quorum"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			other := open(t)
+			q := timed(t, other, kind)
+			s := socket(t)
+			must(s.Start())(t)
+			must(s.Call(0, raw.ConnectionStartOk, raw.ConnectionTune, raw.Fields(), "PLAIN", raw.Long("\x00guest\x00guest"), "en_US"))(t)
+			ok(t, s.Tune(2047, 131072, 0))
+			ok(t, s.Open("/"))
+			ok(t, s.OpenChannel(1))
+			must(s.Call(1, raw.BasicConsume, raw.BasicConsumeOk, uint16(0), q, "tag", raw.Bits{false, false, false, false}, raw.Table{}))(t)
+			put(t, q, "a")
+			faults(t, s, chanFault, 406)
+			d := next(t, must(other.Consume(q, "", true, false, false, false, nil))(t))
+			equal(t, "redelivered", d.Redelivered, true)
+		})
+	}
+}
