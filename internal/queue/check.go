@@ -85,6 +85,7 @@ func (w *checker) sessions() {
 			w.refused(s, s.refused.open, s.lastSeq)
 			w.refused(s, s.refused.closed, s.closed)
 		}
+		w.transactions(s)
 	}
 }
 
@@ -153,8 +154,8 @@ func (w *checker) bigs() {
 			n += r.Len()
 		}
 	}
-	w.that(n == m.ready+m.unacked+m.Delayed()+m.DeadCount(), "%d messages live, %d ready, %d unacked, %d delayed, %d dead",
-		n, m.ready, m.unacked, m.Delayed(), m.DeadCount())
+	w.that(n == m.ready+m.unacked+m.Delayed()+m.DeadCount()+m.Uncommitted(), "%d messages live, %d ready, %d unacked, %d delayed, %d dead, %d uncommitted",
+		n, m.ready, m.unacked, m.Delayed(), m.DeadCount(), m.Uncommitted())
 	w.that(last <= MakeNumber(ChunkLane, m.chunks), "chunk %v is there, %d given out", last, m.chunks)
 }
 

@@ -47,6 +47,8 @@ const (
 	fieldTimeout
 	fieldKey // 16 bytes
 	fieldSequence
+	fieldTx
+	fieldParts
 
 	fieldsAll = 1<<iota - 1
 )
@@ -108,7 +110,8 @@ func (c *Command) rareMask() uint64 {
 	t := c.terms()
 	return maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter) |
 		maskIf(t.Heard, fieldHeard) | bit(t.Set != nil, fieldSet) | maskIf(uint64(t.TTL), fieldTTL) | maskIf(t.Delay, fieldDelay) |
-		maskIf(t.Timeout, fieldTimeout) | bit(t.Key != Key{}, fieldKey) | maskIf(uint64(t.Sequence), fieldSequence)
+		maskIf(t.Timeout, fieldTimeout) | bit(t.Key != Key{}, fieldKey) | maskIf(uint64(t.Sequence), fieldSequence) |
+		maskIf(uint64(t.Tx), fieldTx) | maskIf(t.Parts, fieldParts)
 }
 
 func (c *Command) appendRare(dst []byte) []byte {
@@ -129,8 +132,10 @@ func (c *Command) appendRare(dst []byte) []byte {
 	if t.Key != (Key{}) {
 		dst = append(dst, t.Key[:]...)
 	}
-	if t.Sequence != 0 {
-		dst = bytecodec.AppendUint(dst, uint64(t.Sequence))
+	for _, f := range [...]uint64{uint64(t.Sequence), uint64(t.Tx), t.Parts} {
+		if f != 0 {
+			dst = bytecodec.AppendUint(dst, f)
+		}
 	}
 	return dst
 }
@@ -259,6 +264,12 @@ func (d *decoder) rare(c *Command, mask uint64) {
 	}
 	if mask&fieldSequence != 0 {
 		c.Terms.Sequence = Limit(d.Uint())
+	}
+	if mask&fieldTx != 0 {
+		c.Terms.Tx = uint32(d.UpTo(^uint64(0) >> 32))
+	}
+	if mask&fieldParts != 0 {
+		c.Terms.Parts = d.Uint()
 	}
 	if c.Terms != nil && *c.Terms == noTerms {
 		c.Terms = nil

@@ -23,6 +23,9 @@ const (
 	// Chunks chunks that were put in for Session and Upload before. If they are
 	// not all there (their session died), the message is released at once with
 	// reason Aborted: the publish has failed.
+	//
+	// Tx > 0 says that the messages belong to a transaction of Session: they have their numbers, and nothing more happens before its Commit. They are
+	// released when their session ends, or opens a later epoch, before it, like chunks. Seq and Heard are the Commit's.
 	Enqueue Kind = 2
 	// Chunk puts Count chunks of a big message, numbered from Next(ChunkLane)
 	// on, into the queue for Session and Upload. They are released when their
@@ -48,7 +51,7 @@ const (
 	// Settle ends the checkouts First to Last (delivery ids) of Consumer, as How
 	// says. Ids that are not held (any more) are skipped: it is idempotent. A
 	// consumer that is not of Session is left alone, so that a settle of a dead
-	// session is swallowed.
+	// session is swallowed. Tx > 0 says that it belongs to a transaction of Session: it is carried out by its Commit.
 	Settle Kind = 9
 	// Purge removes all ready messages. Answered by Purged.
 	Purge Kind = 10
@@ -101,8 +104,15 @@ const (
 	// cancels it, if it is no getter. What it was given later stays with it, as after Cancel. If it holds
 	// nothing so old, nothing happens; else it is answered by TimedOut.
 	TimeOut Kind = 23
+	// Commit lets transaction Tx of Session happen: all that Enqueues and Settles have said with it, in their order, the
+	// messages first, in this one step; TTL and Delay count from now on. Seq is then the last publish accepted, as with Enqueue. If its messages
+	// and settlements are not Parts altogether (its session has died, or has opened another epoch), or if a message of it would be refused at a limit, nothing of
+	// it happens, and Uncommitted says so. The numbers since the last publish before it are then refused. Heard is as with Enqueue.
+	Commit Kind = 24
+	// Abort ends transaction Tx of Session: nothing of it happens.
+	Abort Kind = 25
 
-	lastKind = TimeOut
+	lastKind = Abort
 )
 
 var kindNames = [...]string{
@@ -111,7 +121,7 @@ var kindNames = [...]string{
 	Expire: "expire", SessionOpen: "session-open", SessionSuspect: "session-suspect",
 	SessionDead: "session-dead", EpochOpen: "epoch-open", Recover: "recover", CreditTo: "credit-to",
 	Set: "set", Bury: "bury", Due: "due",
-	Weigh: "weigh", TimeOut: "time-out",
+	Weigh: "weigh", TimeOut: "time-out", Commit: "commit", Abort: "abort",
 }
 
 // String returns the kind's name.
@@ -175,6 +185,8 @@ type Terms struct {
 	// is who that is; Sequence is then which of its messages it is.
 	Key      Key
 	Sequence Limit
+	Tx       uint32 // Enqueue, Settle: of which transaction they are part, 0: none; Commit, Abort: which one
+	Parts    uint64 // Commit: how many messages and settlements there have to be
 }
 
 var noTerms Terms
@@ -185,6 +197,14 @@ func (c *Command) terms() *Terms {
 		return &noTerms
 	}
 	return c.Terms
+}
+
+// tx returns Terms.Tx.
+func (c *Command) tx() uint32 {
+	if c.Terms == nil {
+		return 0
+	}
+	return c.Terms.Tx
 }
 
 // MaxCount is the largest Count of a command.

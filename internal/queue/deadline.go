@@ -82,24 +82,17 @@ func (x *extra) forget(first, last Number) {
 	x.keys.forget(first, last)
 }
 
-// deadline returns the time at which a message of an Enqueue expires, and whether it does.
-func (m *Machine) deadline(c *Command) (int64, bool) {
-	ttl := c.terms().TTL
+// deadline returns the time at which a message expires that comes in now with a time to live and waits so many milliseconds
+// before it is ready, which is from when that counts; and whether it does.
+func (m *Machine) deadline(ttl Limit, wait uint64) (int64, bool) {
 	if m.extra != nil && m.extra.set.TTL > 0 && (ttl == 0 || m.extra.set.TTL < ttl) {
 		ttl = m.extra.set.TTL
 	}
 	ms, ok := ttl.Get()
-	wait := c.delay() // it expires so long after it was ready
 	if ms+wait == 0 || !ok {
 		return m.now, ok
 	}
 	return m.in(ms + min(wait, ^uint64(0)-ms)), true
-}
-
-// delay returns how many milliseconds the messages of an Enqueue wait before they are ready.
-func (c *Command) delay() uint64 {
-	d := c.terms().Delay
-	return d/millisecond + min(d%millisecond, 1)
 }
 
 // in returns the time that is so many milliseconds from now, in whole milliseconds: neighbours are told by one number.

@@ -50,18 +50,20 @@ const (
 	Active
 	// TimedOut: Count messages that Consumer held for too long are taken back, and it gets nothing more.
 	TimedOut
+	// Uncommitted: nothing happens of the transaction of Session whose Commit is Command, for Reason; its messages are released.
+	Uncommitted
 )
 
 var effectNames = [...]string{
 	Deliver: "deliver", Released: "released", Attached: "attached", Refused: "refused", Cancelled: "cancelled",
 	Detached: "detached", Drained: "drained", Wake: "wake", Empty: "empty", Purged: "purged", Unused: "unused",
 	EpochOpened: "epoch-opened", Recovered: "recovered", Overflowed: "overflowed",
-	Dead: "dead", Active: "active", TimedOut: "timed-out",
+	Dead: "dead", Active: "active", TimedOut: "timed-out", Uncommitted: "uncommitted",
 }
 
 // String returns the kind's name.
 func (k EffectKind) String() string {
-	if k >= Deliver && k <= TimedOut {
+	if k >= Deliver && k <= Uncommitted {
 		return effectNames[k]
 	}
 	return "effect?"
@@ -85,7 +87,7 @@ const (
 	Expired
 	// Lost: they were transient and the node has restarted.
 	Lost
-	// Aborted: chunks without a message, or a message without its chunks.
+	// Aborted: chunks without a message, a message without its chunks, messages of a transaction that was not committed.
 	Aborted
 
 	// NoSession: the session is not open.
@@ -133,7 +135,7 @@ func (r Reason) String() string {
 // union: Kind says which fields count.
 type Effect struct {
 	Kind   EffectKind
-	Reason Reason // Released, Refused, EpochOpened, Overflowed, Dead
+	Reason Reason // Released, Refused, EpochOpened, Overflowed, Dead, Uncommitted
 
 	NoAck       bool // Deliver: the checkout is settled already
 	Redelivered bool // Deliver, Dead: the messages may have been delivered before
@@ -145,7 +147,7 @@ type Effect struct {
 	Acquired      uint32 // Deliver, Dead: how often they came back altogether
 
 	Consumer ConsumerID
-	Session  SessionID // EpochOpened, Overflowed
+	Session  SessionID // EpochOpened, Overflowed, Uncommitted
 	Delivery uint64    // Deliver: delivery id of First; Dead: its dead id
 	First    Number    // Deliver, Released, Overflowed, Dead
 	Last     Number

@@ -23,7 +23,7 @@ func (m *Machine) enqueue(c *Command, fx *Effects) {
 
 	s := m.session(c.Session)
 	before := uint64(0)
-	if s != nil {
+	if s != nil && c.tx() == 0 {
 		before = s.lastSeq
 		s.lastSeq = max(s.lastSeq, c.Seq)
 		if s.refused != nil {
@@ -49,6 +49,10 @@ func (m *Machine) enqueue(c *Command, fx *Effects) {
 		m.big[first] = chunks
 		a |= flagBig
 	}
+	if c.tx() != 0 {
+		m.enqueuePart(c, s, run{first, last, a}, fx)
+		return
+	}
 	if m.extra != nil || c.Terms != nil && (c.Terms.TTL > 0 || c.Terms.Delay > 0) {
 		m.rare()
 		m.admit(c, s, before, run{first, last, a}, fx)
@@ -57,13 +61,6 @@ func (m *Machine) enqueue(c *Command, fx *Effects) {
 	l.runs.pushBack(run{first, last, a})
 	m.gain(c.Lane, uint64(c.Count))
 	m.serve(fx)
-}
-
-// push makes new messages ready, at the end of their lane.
-func (m *Machine) push(r run) {
-	lane := r.first.Lane()
-	m.lanes[lane].runs.pushBack(r)
-	m.gain(lane, r.len())
 }
 
 // chunk keeps the next chunks of a big message for its session. Those of a

@@ -26,10 +26,11 @@ type generator struct {
 	uploads     map[[2]uint64]uint32 // chunks put in for (session, upload)
 	many        int                  // blocks of many messages
 	rich        bool                 // settings, and what goes with them, too
+	under       map[[2]uint64]uint64 // parts put in for (session, transaction)
 }
 
 func newGenerator(seed uint64) *generator {
-	return &generator{Rand: rand.New(rand.NewPCG(seed, 1)), time: 1000, getters: map[ConsumerID]bool{}, uploads: map[[2]uint64]uint32{}}
+	return &generator{Rand: rand.New(rand.NewPCG(seed, 1)), time: 1000, getters: map[ConsumerID]bool{}, uploads: map[[2]uint64]uint32{}, under: map[[2]uint64]uint64{}}
 }
 
 func (g *generator) entry() *Entry {
@@ -76,6 +77,8 @@ func (g *generator) command() Command {
 	switch p := g.IntN(100); {
 	case g.rich && g.IntN(14) == 0:
 		return g.rareCommand()
+	case g.rich && g.IntN(8) == 0:
+		return g.transactionCommand()
 	case p < 25:
 		c := Command{Kind: Enqueue, Lane: g.lane(), Count: 1 + g.Uint32N(4), Persistent: g.IntN(4) > 0, Session: g.session()}
 		g.seq += uint64(c.Count)
@@ -230,6 +233,8 @@ func unfold(t *testing.T, fx *Effects, getters map[ConsumerID]bool) (events, rel
 			for n := e.First; n <= e.Last; n++ {
 				add("%s", letter(&e, n))
 			}
+		case Uncommitted:
+			add("uncommitted of %d: %v", e.Session, e.Reason)
 		case Recovered:
 			add("recovered, %d dropped", e.Count)
 		}
@@ -306,6 +311,8 @@ func TestModel(t *testing.T) {
 		for range 150 {
 			e := g.entry()
 			compare(t, m, mod, e)
+			delivered["committed"] += mod.committed
+			mod.committed = 0
 			for _, ev := range append(mod.events, mod.released...) {
 				var word string
 				if fmt.Sscan(ev, &word); strings.HasSuffix(ev, " duplicate") {
@@ -324,7 +331,7 @@ func TestModel(t *testing.T) {
 	}
 	// The commands must have had something to do.
 	for _, word := range []string{"deliver", "attached", "refused", "cancelled", "detached", "wake", "empty", "drained", "purged", "unused", "epoch", "recovered,",
-		"overflowed", "dead", "active", "timed", "duplicate"} {
+		"overflowed", "dead", "active", "timed", "duplicate", "uncommitted", "committed"} {
 		if delivered[word] < int(seeds)/20 {
 			t.Errorf("%d events %q in %d runs: the commands reach too little", delivered[word], word, seeds)
 		}

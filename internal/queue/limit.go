@@ -8,8 +8,8 @@ import (
 // admit puts a block of messages at the end of its lane, as many of them as the settings let
 // in, and refuses the others. It is the same as if they came one by one.
 func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Effects) {
-	deadline, mortal := m.deadline(c)
-	size, delay := c.Bytes/uint64(c.Count), c.delay()
+	size, delay := c.Bytes/uint64(c.Count), wholeMilliseconds(c.terms().Delay)
+	deadline, mortal := m.deadline(c.terms().TTL, delay)
 	reason, keyed := NoRoom, m.extra.keyed(c)
 	if m.extra.deadFull() {
 		reason = DeadFull
@@ -29,25 +29,10 @@ func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Ef
 	for left := block.len(); reason == NoRoom; {
 		n := min(left, m.space(size))
 		if n > 0 {
-			in := run{block.first, block.first + Number(n) - 1, block.attr}
 			if keyed {
-				m.keep(c, in.first)
+				m.keep(c, block.first)
 			}
-			if delay > 0 {
-				m.extra.waiting.add(m.in(delay)/millisecond, in)
-			} else {
-				m.push(in)
-			}
-			if m.extra.sized() {
-				m.extra.sizes.add(in.first, in.last, size)
-				m.extra.readyBytes += size * n
-			}
-			if mortal {
-				m.extra.deadlines.add(in.first, in.last, uint64(deadline))
-			}
-			m.extra.fresh = Numbers{in.first, in.last}
-			m.serve(fx)
-			m.extra.fresh = Numbers{}
+			m.letIn(run{block.first, block.first + Number(n) - 1, block.attr}, Most(size), delay, deadline, mortal, fx)
 			block.first += Number(n)
 			left -= n
 		}
@@ -60,6 +45,30 @@ func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Ef
 	}
 	m.refuse(c, s, before, block, reason, fx)
 }
+
+// letIn lets messages in, whatever the limits say, and gives them to who waits. They are delayed by delay milliseconds;
+// their size may not be known (0); deadline counts if they are mortal.
+func (m *Machine) letIn(r run, size Limit, delay uint64, deadline int64, mortal bool, fx *Effects) {
+	x := m.extra
+	if delay > 0 {
+		x.waiting.add(m.in(delay)/millisecond, r)
+	} else {
+		m.insert(r)
+	}
+	if bytes, ok := size.Get(); ok && x.sized() {
+		x.sizes.add(r.first, r.last, bytes)
+		x.readyBytes += bytes * r.len()
+	}
+	if mortal {
+		x.deadlines.add(r.first, r.last, uint64(deadline))
+	}
+	x.fresh = Numbers{r.first, r.last}
+	m.serve(fx)
+	x.fresh = Numbers{}
+}
+
+// wholeMilliseconds rounds a time in nanoseconds up.
+func wholeMilliseconds(ns uint64) uint64 { return ns/millisecond + min(ns%millisecond, 1) }
 
 // space returns how many messages of a size are let in now.
 func (m *Machine) space(size uint64) uint64 {

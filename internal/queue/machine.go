@@ -120,6 +120,10 @@ func (m *Machine) command(c *Command, fx *Effects) {
 		m.timeOut(c, fx)
 	case Weigh:
 		m.weigh(c)
+	case Commit:
+		m.commit(c, fx)
+	case Abort:
+		m.abort(c, fx)
 	case Due: // the time has come, which is enough
 	default:
 		invariant.Failf("queue: command of kind %d", c.Kind)
@@ -185,6 +189,7 @@ func (m *Machine) Live(dst []Numbers) []Numbers {
 			dst = append(dst, u.chunks...)
 		}
 	}
+	m.parts(func(r run) { dst = append(dst, Numbers{r.first, r.last}) })
 	return append(dst[:at], joined(dst[at:])...)
 }
 

@@ -21,6 +21,7 @@ type model struct {
 	set        Settings
 	deadGiven  uint64
 	keys       modelKeys
+	committed  int            // transactions
 	active     *modelConsumer // the single active consumer
 	yields     bool
 
@@ -73,6 +74,7 @@ type modelSession struct {
 	suspect                bool
 	epoch, closed, lastSeq uint64
 	uploads                map[uint64][]Number
+	under                  map[uint32]*modelTransaction
 	refused, closedRefused []uint64 // numbers
 }
 
@@ -104,7 +106,18 @@ func (m *model) command(c *Command) {
 	case Configure:
 		m.autoDelete = c.AutoDelete
 	case Enqueue:
-		m.enqueue(c, s)
+		if c.tx() > 0 {
+			m.enqueuePart(c, s)
+			break
+		}
+		m.enqueue(c, s, m.numbers(c))
+	case Commit:
+		m.commit(c, s)
+	case Abort:
+		if s != nil && s.under[c.tx()] != nil {
+			m.forsakeParts(s.under[c.tx()], Aborted)
+			delete(s.under, c.tx())
+		}
 	case Chunk:
 		for range c.Count {
 			n := m.number(ChunkLane)
@@ -142,25 +155,7 @@ func (m *model) command(c *Command) {
 		m.expire()
 		m.event("left %d", len(m.ready()))
 	case Settle:
-		if con == nil || con.session != c.Session {
-			break
-		}
-		for _, x := range m.heldBy(con) {
-			if x.id < c.First || x.id > c.Last {
-				continue
-			}
-			switch c.How {
-			case Ack:
-				m.release(x, Acked)
-			case Discard:
-				if m.set.DeadLetter != NoDeadLetter {
-					x.back(c.Blameless)
-				}
-				m.die(x, Discarded)
-			case Requeue:
-				m.back(x, c.Blameless, requeued)
-			}
-		}
+		m.settle(c, s, con)
 	case Purge:
 		ready := append(m.ready(), m.waiting()...)
 		m.event("purged %d", len(ready))
@@ -228,6 +223,37 @@ func (m *model) command(c *Command) {
 	m.keepDead()
 }
 
+func (m *model) settle(c *Command, s *modelSession, con *modelConsumer) {
+	if c.tx() > 0 {
+		if s != nil {
+			t := s.transaction(c.tx())
+			part := *c
+			part.Terms = nil
+			t.settles = append(t.settles, part)
+		}
+		return
+	}
+	if con == nil || con.session != c.Session {
+		return
+	}
+	for _, x := range m.heldBy(con) {
+		if x.id < c.First || x.id > c.Last {
+			continue
+		}
+		switch c.How {
+		case Ack:
+			m.release(x, Acked)
+		case Discard:
+			if m.set.DeadLetter != NoDeadLetter {
+				x.back(c.Blameless)
+			}
+			m.die(x, Discarded)
+		case Requeue:
+			m.back(x, c.Blameless, requeued)
+		}
+	}
+}
+
 func (m *model) sessionOpen(c *Command) {
 	owner, incarnation := c.Node, c.Incarnation
 	if owner == 0 {
@@ -251,7 +277,9 @@ func (m *model) sessionOpen(c *Command) {
 	s := m.sessions[c.Session]
 	switch {
 	case s == nil:
-		m.sessions[c.Session] = &modelSession{node: owner, incarnation: incarnation, uploads: map[uint64][]Number{}}
+		m.sessions[c.Session] = &modelSession{
+			node: owner, incarnation: incarnation, uploads: map[uint64][]Number{}, under: map[uint32]*modelTransaction{},
+		}
 	case owner == 0 || owner == s.node:
 		s.suspect = false
 	}
@@ -454,6 +482,10 @@ func (m *model) abort(s *modelSession) {
 		}
 	}
 	s.uploads = map[uint64][]Number{}
+	for _, t := range s.under {
+		m.forsakeParts(t, Aborted)
+	}
+	clear(s.under)
 }
 
 func (m *model) release(x *modelMessage, reason Reason) {

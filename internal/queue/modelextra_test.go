@@ -58,7 +58,15 @@ func bytesOf(xs []*modelMessage) (n uint64) {
 	return n
 }
 
-func (m *model) enqueue(c *Command, s *modelSession) {
+// numbers makes the messages of an Enqueue.
+func (m *model) numbers(c *Command) (xs []*modelMessage) {
+	for range c.Count {
+		xs = append(xs, &modelMessage{number: m.number(c.Lane), transient: !c.Persistent})
+	}
+	return xs
+}
+
+func (m *model) enqueue(c *Command, s *modelSession, xs []*modelMessage) {
 	before := uint64(0)
 	if s != nil {
 		before = s.lastSeq
@@ -72,26 +80,22 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 		reason = DeadFull
 	}
 	var refused []*modelMessage
-	for i := range uint64(c.Count) {
-		x := &modelMessage{number: m.number(c.Lane), transient: !c.Persistent}
+	for i, x := range xs {
 		m.messages = append(m.messages, x)
-		if c.Chunks > 0 {
-			if s != nil {
-				x.chunks = s.uploads[c.Upload]
-				delete(s.uploads, c.Upload)
-			}
-			if len(x.chunks) != int(c.Chunks) {
-				m.release(x, Aborted)
-				continue
-			}
+		if !m.chunked(c, s, x) {
+			m.release(x, Aborted)
+			continue
 		}
 		if m.keyed(c) && m.set.forever() && m.repeated(c) {
 			m.release(x, Duplicate)
 			continue
 		}
 		x.coming = true
-		if m.sized() {
+		switch {
+		case c.tx() == 0 && m.sized():
 			x.weighed, x.size = true, c.Bytes/uint64(c.Count)
+		case !m.sized():
+			x.weighed, x.size = false, 0
 		}
 		full := m.full(x.size) || reason == DeadFull
 		if !full && m.keyed(c) && m.repeated(c) {
@@ -99,7 +103,7 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 		}
 		if full {
 			refused = append(refused, x)
-			if seq := c.Seq - uint64(c.Count) + 1 + i; s != nil && seq > before && seq <= c.Seq {
+			if seq := c.Seq - uint64(c.Count) + 1 + uint64(i); s != nil && seq > before && seq <= c.Seq {
 				s.refused = append(s.refused, seq)
 			}
 			continue
@@ -138,6 +142,18 @@ func (m *model) enqueue(c *Command, s *modelSession) {
 			}
 		}
 	}
+}
+
+// chunked gives a message of an Enqueue its chunks, if it has some. It reports whether they are all there.
+func (m *model) chunked(c *Command, s *modelSession, x *modelMessage) bool {
+	if c.Chunks == 0 || len(x.chunks) > 0 {
+		return true
+	}
+	if s != nil {
+		x.chunks = s.uploads[c.Upload]
+		delete(s.uploads, c.Upload)
+	}
+	return len(x.chunks) == int(c.Chunks)
 }
 
 // full reports whether no message of a size is let in.

@@ -168,6 +168,11 @@ func parseWord(c *Command, w string) bool {
 			c.Outer = n
 		case "to":
 			c.Last = n
+		case "tx", "parts":
+			c.own()
+			if c.Terms.Parts = n; name == "tx" {
+				c.Terms.Parts, c.Terms.Tx = 0, uint32(n)
+			}
 		case "bytes":
 			c.Bytes = n
 		case "priority":
@@ -241,7 +246,7 @@ func printEffect(e *Effect) string {
 			fmt.Fprintf(&s, ": %v", e.Reason)
 		}
 	case Unused:
-	case Overflowed, Dead, TimedOut:
+	case Overflowed, Dead, TimedOut, Uncommitted:
 		printRareEffect(&s, e)
 	default:
 		fmt.Fprintf(&s, " c%d", e.Consumer)

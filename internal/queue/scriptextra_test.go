@@ -97,6 +97,8 @@ func printRareEffect(s *strings.Builder, e *Effect) {
 	switch e.Kind {
 	case Overflowed:
 		fmt.Fprintf(s, " s%d: the last %d, %v: %v", e.Session, e.Count, e.Numbers(), e.Reason)
+	case Uncommitted:
+		fmt.Fprintf(s, " s%d: %v", e.Session, e.Reason)
 	case TimedOut:
 		fmt.Fprintf(s, " c%d: %d", e.Consumer, e.Count)
 	case Dead:
@@ -115,6 +117,15 @@ func printRareEffect(s *strings.Builder, e *Effect) {
 
 // printRareState prints what few machines have.
 func printRareState(out *strings.Builder, m *Machine) {
+	for _, s := range m.sessions {
+		for _, t := range s.under {
+			fmt.Fprintf(out, "s%d in transaction %d:", s.id, t.key)
+			for i := range t.blocks {
+				fmt.Fprintf(out, " %v", Numbers{t.blocks[i].first, t.blocks[i].last})
+			}
+			fmt.Fprintf(out, ", %d settlements\n", len(t.settles))
+		}
+	}
 	x := m.extra
 	if x == nil {
 		return

@@ -18,7 +18,8 @@ type session struct {
 	lastSeq uint64 // of the last publish accepted in it
 	closed  uint64 // of the last publish accepted in the epoch before
 	uploads []upload
-	refused *refusals // nil: none
+	under   []*transaction // those under way, as they began
+	refused *refusals      // nil: none
 }
 
 func (m *Machine) findSession(id SessionID) (int, bool) {
@@ -98,7 +99,7 @@ func (m *Machine) endSession(id SessionID, blameless bool, fx *Effects) {
 	}
 	s := m.sessions[i]
 	m.sessions = slices.Delete(m.sessions, i, i+1)
-	m.abortUploads(s, fx)
+	m.abortUnder(s, fx)
 	gone := false
 	m.consumers = slices.DeleteFunc(m.consumers, func(con *consumer) bool {
 		if con.session != s.id {
@@ -113,14 +114,18 @@ func (m *Machine) endSession(id SessionID, blameless bool, fx *Effects) {
 	m.serve(fx)
 }
 
-// abortUploads releases the chunks of big messages that will never be whole.
-func (m *Machine) abortUploads(s *session, fx *Effects) {
+// abortUnder releases what was under way: the chunks of big messages that will never be whole, and transactions.
+func (m *Machine) abortUnder(s *session, fx *Effects) {
 	for _, u := range s.uploads {
 		for _, r := range u.chunks {
 			fx.free(r.First, r.Last, Aborted)
 		}
 	}
 	s.uploads = nil
+	for _, t := range s.under {
+		m.forsakeParts(t, Aborted, fx)
+	}
+	s.under = nil
 }
 
 func (m *Machine) epochOpen(c *Command, fx *Effects) {
@@ -134,7 +139,7 @@ func (m *Machine) epochOpen(c *Command, fx *Effects) {
 	if c.Epoch > s.epoch {
 		s.epoch, s.closed, s.lastSeq = c.Epoch, s.lastSeq, 0
 		s.closeRefused()
-		m.abortUploads(s, fx)
+		m.abortUnder(s, fx)
 	} else if planted.Is(planted.EpochForgotten) {
 		return
 	}
@@ -145,7 +150,7 @@ func (m *Machine) epochOpen(c *Command, fx *Effects) {
 // again, what was transient is gone.
 func (m *Machine) recover(c *Command, fx *Effects) {
 	for _, s := range m.sessions {
-		m.abortUploads(s, fx)
+		m.abortUnder(s, fx)
 	}
 	for _, con := range m.consumers {
 		m.leave(con, true, restarted, fx)

@@ -8,6 +8,10 @@ import (
 // settle ends checkouts.
 func (m *Machine) settle(c *Command, fx *Effects) {
 	invariant.Pass("queue", "settle applied")
+	if c.tx() != 0 {
+		m.settlePart(c)
+		return
+	}
 	con := m.consumer(c.Consumer)
 	if con == nil || con.session != c.Session {
 		return

@@ -41,6 +41,7 @@ func (e *encoder) extra(m *Machine) {
 		e.section(sectionWindow, func() { e.window(&x.keys) })
 		e.section(sectionPublishers, func() { e.publishers(&x.keys) })
 	}
+	e.section(sectionTransactions, func() { e.transactions(m) })
 }
 
 func (e *encoder) later(w *waiting) {
@@ -115,6 +116,8 @@ func (m *Machine) restoreExtra(tag byte, d *decoder) {
 		m.restoreNotes(d, &m.rare().sizes)
 	case sectionLater:
 		m.restoreLater(d)
+	case sectionTransactions:
+		m.restoreTransaction(d)
 	case sectionActive:
 		x := m.rare()
 		if x.active != 0 {

@@ -88,9 +88,27 @@ func (m *Machine) Unweighed(dst []Numbers) []Numbers {
 	if x == nil || !x.sized() {
 		return dst
 	}
+	var coming []Numbers
+	m.parts(func(r run) { coming = append(coming, Numbers{r.first, r.last}) })
+	coming = joined(coming)
 	for _, r := range m.Live(nil) {
-		if r.First.Lane() != ChunkLane {
-			x.unknown(r.First, r.Last, func(n Numbers) { dst = append(dst, n) })
+		if r.First.Lane() == ChunkLane {
+			break
+		}
+		for r.First <= r.Last {
+			for len(coming) > 0 && coming[0].Last < r.First {
+				coming = coming[1:]
+			}
+			upTo := r.Last
+			if len(coming) > 0 {
+				if r.First >= coming[0].First {
+					r.First = coming[0].Last + 1
+					continue
+				}
+				upTo = min(upTo, coming[0].First-1)
+			}
+			x.unknown(r.First, upTo, func(n Numbers) { dst = append(dst, n) })
+			r.First = upTo + 1
 		}
 	}
 	return dst
