@@ -53,7 +53,8 @@ type Ticket interface {
 type Publish struct {
 	Message    message.Message
 	Persistent bool
-	unhurried  bool // the outcome is told, but no sync is asked for because of it
+	unhurried  bool   // the outcome is told, but no sync is asked for because of it
+	part       uint32 // of a transaction; 0: of none. See tx.go
 	// Ticket hears the outcome as Seq. Nil: nobody waits.
 	Ticket Ticket
 	Seq    uint64

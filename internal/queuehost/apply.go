@@ -116,12 +116,19 @@ func (h *host) sealUnused() {
 // refusals says of how many publishes of an Enqueue, the last ones of it, the machine has refused; nil: of none.
 func (h *host) refusals() (of map[uint32]int) {
 	for i := range h.lane.fx.List {
-		if ef := &h.lane.fx.List[i]; ef.Kind == queue.Overflowed {
-			if of == nil {
-				of = map[uint32]int{}
-			}
-			of[ef.Command] += int(ef.Count)
+		ef := &h.lane.fx.List[i]
+		n := int(ef.Count)
+		switch ef.Kind {
+		case queue.Overflowed:
+		case queue.Uncommitted:
+			n = 1 // what closes it
+		default:
+			continue
 		}
+		if of == nil {
+			of = map[uint32]int{}
+		}
+		of[ef.Command] += n
 	}
 	return of
 }

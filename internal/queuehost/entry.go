@@ -490,8 +490,8 @@ func (q *entry) expire(now int64) {
 	for n < q.flight.len() && f.reg.waited(leader, q.flight.list[q.flight.head+n].since, now) >= wait {
 		n++
 	}
-	if n > q.sent && f.chunksOfBig > 0 && !planted.Is(planted.ChunksKept) {
-		q.suspend() // some of its chunks are with the leader, which would take them for the next one's
+	if n > q.sent && (f.chunksOfBig > 0 && !planted.Is(planted.ChunksKept) || q.wholeTx(q.sent) > q.sent) {
+		q.suspend() // some of its chunks, or of its transaction, are with the leader, which would take them for the next one's
 	}
 	q.tell(n, Unknown)
 	var late []uint64

@@ -258,6 +258,7 @@ func (f *far) over(err error, o Outcome, reason error) {
 		f.urgent = nil
 	}
 	f.chunksOfBig = 0
+	f.skipTx(o)
 	for ; s.runs.len() > 0; s.runs.pop() {
 		f.tell(s.runs.front(), o)
 	}

@@ -113,12 +113,15 @@ func (c *cut) ranges() (list []queue.Range, ok bool) {
 // ended reports whether everything was there and nothing is left.
 func (c *cut) ended() bool { return c.End() == nil }
 
-// A publish: flags (persistent, hurried, chunked), the number of its chunks if it
+// A publish: flags (persistent, hurried, chunked, those of a transaction), the number of its chunks if it
 // is chunked, its head. The chunks have come before.
 const (
 	pubPersistent = 1 << iota
 	pubHurried
 	pubChunked
+	pubPart   // of a transaction
+	pubBare   // its head is settlements of one; others of it follow
+	pubCloses // the same, and it is the last one
 	pubFlags
 )
 
@@ -126,6 +129,9 @@ const (
 func appendPublish(dst []byte, p *Publish) []byte {
 	n := len(p.Message.Chunks)
 	dst = append(dst, bytecodec.Flags(p.Persistent, p.hurried(), n > 0))
+	if p.part != 0 {
+		dst[len(dst)-1] |= bytecodec.Flags(false, false, false, true, p.part&txBare != 0, p.closes())
+	}
 	if n > 0 {
 		dst = bytecodec.AppendUint(dst, uint64(n))
 	}
@@ -142,6 +148,21 @@ func (c *cut) publish(p *Publish, chunks *[][]byte) {
 	}
 	p.Persistent = flags&pubPersistent != 0
 	p.unhurried = flags&pubHurried == 0
+	if flags >= pubPart {
+		p.part = unnumbered
+		switch flags & (pubBare | pubCloses | pubChunked) {
+		case 0, pubChunked:
+		case pubBare:
+			p.part |= txBare
+		case pubCloses:
+			p.part |= txCloses
+		default:
+			c.Fail()
+		}
+		if flags&pubPart == 0 {
+			c.Fail()
+		}
+	}
 	if flags&pubChunked != 0 {
 		if n := c.Uint(); n == 0 || n != uint64(len(*chunks)) {
 			c.Fail()

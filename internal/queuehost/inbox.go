@@ -51,6 +51,7 @@ const (
 	opMark     // settlements up to number first are among those before
 	opBury     // first, last: dead letters
 	opTellDead
+	opAbort // n: the transaction
 )
 
 // op is one command. It is a flat union, so that the frequent ones cost no allocation.

@@ -28,7 +28,7 @@ func (c *nacks) add(o Outcome, n uint64) {
 // own is how many of some publishes are not another node's.
 func own(ps []Publish) (n uint64) {
 	for i := range ps {
-		if _, guest := ps[i].Ticket.(*session); !guest {
+		if guestOf(ps[i].Ticket) == nil {
 			n++
 		}
 	}

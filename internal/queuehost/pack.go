@@ -316,6 +316,8 @@ func (h *host) packCommand(e *replica.Entry, p *pack, o *op, behind bool) step {
 		p.ready = 0
 	case opBury:
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Bury, First: o.first, Last: o.last})
+	case opAbort:
+		h.packAbort(p, o.n)
 	case opTellDead:
 		if behind {
 			return followup
@@ -445,6 +447,17 @@ func (h *host) packGet(e *replica.Entry, p *pack, o *op, behind bool) step {
 	return next
 }
 
+// meant is how a settlement is said to the machine.
+func (h *host) meant(s queue.Settlement) (how queue.Settlement, blameless bool) {
+	switch s {
+	case Return:
+		return queue.Requeue, true
+	case Decline: // nobody hears of it but a dead letter
+		return queue.Discard, h.m.Settings().DeadLetter != queue.NoDeadLetter
+	}
+	return s, false
+}
+
 // packSettle packs a settlement, joined with the last one if it continues it.
 func (h *host) packSettle(p *pack, o *op) {
 	session := h.session
@@ -454,13 +467,7 @@ func (h *host) packSettle(p *pack, o *op) {
 	if session == 0 {
 		return // nobody has been given anything
 	}
-	how, blameless := o.how, false
-	switch how {
-	case Return:
-		how, blameless = queue.Requeue, true
-	case Decline: // nobody hears of it but a dead letter
-		how, blameless = queue.Discard, h.m.Settings().DeadLetter != queue.NoDeadLetter
-	}
+	how, blameless := h.meant(o.how)
 	if n := len(p.cmds); n > 0 {
 		l := &p.cmds[n-1]
 		if l.Kind == queue.Settle && l.Consumer == o.consumer && l.How == how && l.Blameless == blameless && l.Last+1 == o.first {

@@ -31,13 +31,20 @@ func (h *host) packPublishes(e *replica.Entry, p *pack, o *op) step {
 		m := &h.taken.publishes[h.nextPub]
 		var from *leadSession
 		if h.lead != nil {
-			if from = h.lead.of(m.Ticket.(*session)); from == nil {
+			if from = h.lead.of(guestOf(m.Ticket)); from == nil {
 				settleAll(h.taken.publishes[h.nextPub:h.nextPub+1], Unknown) // it comes again
 				h.nextPub, h.packedOfRun, h.chunksOfBig = h.nextPub+1, h.packedOfRun+1, 0
 				continue
 			}
 		}
-		if len(m.Message.Chunks) > 0 {
+		if m.part != 0 {
+			h.openSession(e, p)
+		}
+		if m.bare() {
+			if !h.packBare(e, p, m, from) {
+				return full
+			}
+		} else if len(m.Message.Chunks) > 0 {
 			if !h.packBig(e, p, m, from) {
 				return full
 			}
@@ -55,14 +62,14 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 	from := int(h.nextPub)
 	persistent := h.isPersistent(&ps[from])
 	h.persistent = h.persistent || persistent
-	kind := h.traits(p, ps[from].Message.Head)
+	kind, part := h.traits(p, ps[from].Message.Head), ps[from].part
 	r := run{from: from, persistent: persistent, cmd: uint32(len(p.cmds))}
 	n := h.numberAfter(p, kind.lane)
 	bytes := 0
 	to := from
 	for to < from+limit {
 		m := &ps[to]
-		if len(m.Message.Chunks) > 0 || h.isPersistent(m) != persistent || of != nil && m.Ticket != ps[from].Ticket {
+		if len(m.Message.Chunks) > 0 || m.part != part || h.isPersistent(m) != persistent || of != nil && m.Ticket != ps[from].Ticket {
 			break
 		}
 		if to > from && h.traits(p, m.Message.Head) != kind {
@@ -90,15 +97,19 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 		l.Bytes = kind.size * uint64(count)
 	}
 	l.Terms = kind.terms()
+	if part != 0 {
+		h.partOf(l, part, of)
+	} else if kind.delay == 0 {
+		p.ready += int64(count)
+	}
 	if of != nil {
-		p.enqueued(l, of, ps[to-1].Seq)
+		if part == 0 {
+			p.enqueued(l, of, ps[to-1].Seq)
+		}
 		p.held = append(p.held, ps[from:to])
 	}
 	p.bytes += bytes
 	p.put(kind.lane, count)
-	if kind.delay == 0 {
-		p.ready += int64(count)
-	}
 	h.nextPub = int32(to)
 	h.packedOfRun += int32(count)
 }
@@ -281,14 +292,18 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish, of *leadSession) b
 		c.Bytes = kind.size
 	}
 	c.Terms = kind.terms()
+	if m.part != 0 {
+		h.partOf(c, m.part, of)
+	} else if kind.delay == 0 {
+		p.ready++
+	}
 	if of != nil {
-		p.enqueued(c, of, m.Seq)
+		if m.part == 0 {
+			p.enqueued(c, of, m.Seq)
+		}
 		p.held = append(p.held, h.taken.publishes[h.nextPub:h.nextPub+1])
 	}
 	p.put(kind.lane, 1)
-	if kind.delay == 0 {
-		p.ready++
-	}
 	h.chunksOfBig = 0
 	h.nextPub++
 	h.packedOfRun++

@@ -100,5 +100,5 @@ func (h *host) mustRecoverNow() bool {
 		return false
 	}
 	return h.holdsAny() || h.m.Consumers() > 0 || h.m.HandedOut() ||
-		h.m.Next(queue.ChunkLane).Ordinal() > 1
+		h.m.Next(queue.ChunkLane).Ordinal() > 1 || h.m.Uncommitted() > 0
 }

@@ -183,7 +183,11 @@ func (q *entry) sendPublishes(last uint64, behind bool) bool {
 			break
 		}
 		ps = append(ps, x.p)
-		ps[len(ps)-1].Credit = nil // the entry's own matter
+		l := &ps[len(ps)-1]
+		l.Credit = nil // the entry's own matter
+		if l.bare() {
+			l.Message.Head = q.renamed(l.Message.Head)
+		}
 		if big {
 			break
 		}
@@ -301,7 +305,7 @@ func (q *entry) tellUpTo(last uint64, o Outcome) {
 // lost begins anew: the queue has ended the session.
 func (q *entry) lost() {
 	s := &q.f.session
-	q.tell(q.sent, Unknown)
+	q.tell(q.wholeTx(q.sent), Unknown)
 	for id, c := range s.consumers {
 		if c.silent || c.leaving && !q.waits(id) {
 			delete(s.consumers, id)

@@ -35,6 +35,7 @@ type session struct {
 	seals     int  // asked for and not answered
 	waived    int  // of these, the first ones, which the guest has taken back
 	publishes []Publish
+	tx        *guestTx // nil: there was none yet
 
 	waiting  bool // with the guest, for the link
 	outcomes []outcomes
@@ -73,8 +74,12 @@ func (s *session) end() {
 		return
 	}
 	h, sealed, ids := s.endLocked()
+	tx := s.tx
 	s.mu.Unlock()
 	if s.ref == nil {
+		if tx != nil && tx.number != 0 {
+			h.put(op{kind: opAbort, n: tx.number})
+		}
 		for _, id := range ids {
 			h.Detach(id, nil)
 		}
@@ -205,6 +210,9 @@ func (s *session) publish(c *cut) bool {
 		p := &ps[len(ps)-1]
 		c.publish(p, &s.chunks)
 		p.Ticket, p.Seq, p.Credit = s, s.published+uint64(len(ps)), &s.flow.credit
+		if p.part != 0 && s.handle != nil && !s.transact(p) {
+			return false
+		}
 	}
 	if c.Bad() || len(ps) == 0 {
 		return false

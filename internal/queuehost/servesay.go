@@ -6,6 +6,9 @@ import "holdfast/internal/bytecodec"
 func (s *session) Settled(first, last uint64, o Outcome) {
 	s.mu.Lock()
 	over := s.over
+	if s.tx != nil {
+		first = s.tx.from(first, last)
+	}
 	if !over {
 		s.outcome(first, last, o)
 	}

@@ -42,7 +42,7 @@ func (h *host) Overdue(index uint64) {
 			continue
 		}
 		w.overdue = true
-		if _, guest := w.ticket.(*session); !guest {
+		if guestOf(w.ticket) == nil {
 			h.handle.nacks.add(Unknown, uint64(w.n))
 		}
 		w.tell(Unknown)
