@@ -65,6 +65,7 @@ var all = map[string]*Error{
 	"UnexpectedMethod":     UnexpectedMethod("connection.open", "running"),
 	"ChannelNotOpen":       ChannelNotOpen(3),
 	"ChannelAlreadyOpen":   ChannelAlreadyOpen(3),
+	"DuringCommit":         DuringCommit(),
 	"ChannelOutOfRange":    ChannelOutOfRange(3000, 2047),
 	"MisplacedMethod":      MisplacedMethod("connection.close", 3),
 	"HeartbeatOnChannel":   HeartbeatOnChannel(1),
@@ -92,7 +93,7 @@ var all = map[string]*Error{
 	"VHostDeleted":         VHostDeleted("shop"),
 	"UserDeleted":          UserDeleted("ann"),
 	"TimedOut":             TimedOut("declare", Queue, "/", "q", 15*time.Second),
-	"PublishRefused":       PublishRefused(2),
+	"TransactionRefused":   TransactionRefused(),
 	"Overloaded":           Overloaded("too many frames wait for channel 3"),
 	"Internal":             Internal("a queue ended unexpectedly"),
 }

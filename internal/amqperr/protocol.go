@@ -52,6 +52,11 @@ func ChannelAlreadyOpen(channel uint16) *Error {
 	return newError(ChannelError, "second 'channel.open' seen on channel %d", channel)
 }
 
+// DuringCommit: a method on a channel whose tx.commit is not answered yet.
+func DuringCommit() *Error {
+	return newError(ChannelError, "unexpected command while processing 'tx.commit'")
+}
+
 // ChannelOutOfRange: a channel number above what was negotiated.
 func ChannelOutOfRange(channel, max uint16) *Error {
 	return newError(NotAllowed, "channel id %d exceeds the negotiated channel_max (%d)", channel, max)

@@ -28,9 +28,9 @@ func TimedOut(operation string, kind Kind, vhost, name string, limit time.Durati
 	return e
 }
 
-// PublishRefused: a transaction holds a publish that a queue did not take.
-func PublishRefused(count int) *Error {
-	return newError(PreconditionFailed, "%d publishes of the transaction were refused", count)
+// TransactionRefused: a queue did not take its part of a transaction.
+func TransactionRefused() *Error {
+	return newError(PreconditionFailed, "partial tx completion")
 }
 
 // Overloaded: a bound of the server is full, and waiting would not help.

@@ -76,7 +76,10 @@ type slot struct {
 
 // lined is messages lined up for one queue. It is borrowed between the first
 // Publish and the Flush: an idle channel holds no memory for it.
-type lined struct{ publishes []queuehost.Publish }
+type lined struct {
+	publishes []queuehost.Publish
+	settled   []queuehost.Settled // of a transaction
+}
 
 var linedPool = sync.Pool{New: func() any { return new(lined) }}
 
@@ -87,10 +90,15 @@ func (s *slot) flush() {
 	l := s.lined
 	s.lined = nil
 	s.handle.Put(l.publishes)
+	l.free()
+}
+
+// free gives the list back: the messages belong to the queue now.
+func (l *lined) free() {
 	if cap(l.publishes) > keepLined {
 		return
 	}
-	clear(l.publishes) // the messages belong to the queue now
+	clear(l.publishes)
 	l.publishes = l.publishes[:0]
 	linedPool.Put(l)
 }
@@ -426,15 +434,7 @@ const hereAtMost = 32
 // may be carried out at once on the caller's goroutine, which must hold no lock
 // that a Ticket or Consumer takes.
 func (p *Publisher) Flush() {
-	if p.published != 0 {
-		n := &p.c.b.counters
-		n.published.Add(p.published)
-		n.routed.Add(p.routed)
-		if p.dropped != 0 {
-			n.unroutableDropped.Add(p.dropped)
-		}
-		p.published, p.routed, p.dropped = 0, 0, 0
-	}
+	p.count()
 	if p.c.b.farAlarms.nodes.Load() != nil {
 		p.c.b.holdBack(p.c, p.dirty)
 	}
@@ -448,4 +448,17 @@ func (p *Publisher) Flush() {
 	}
 	p.dirty = p.dirty[:0]
 	p.lined = 0
+}
+
+// count counts what was published since the last time.
+func (p *Publisher) count() {
+	if p.published != 0 {
+		n := &p.c.b.counters
+		n.published.Add(p.published)
+		n.routed.Add(p.routed)
+		if p.dropped != 0 {
+			n.unroutableDropped.Add(p.dropped)
+		}
+		p.published, p.routed, p.dropped = 0, 0, 0
+	}
 }

@@ -22,11 +22,12 @@ type channel struct {
 	conn   *conn
 	number uint16
 
-	busy  atomic.Bool   // a worker owns the channel; set by the reader, cleared by the worker
-	given chan struct{} // the owner's: closed when the worker has given the channel back; nil before the first
-	gone  atomic.Bool   // no longer in the connection's table
-	dirty bool          // the reader's, not the owner's: in its list of channels to flush
-	ended bool          // closed or failed: nothing more is carried out
+	busy       atomic.Bool   // a worker owns the channel; set by the reader, cleared by the worker
+	given      chan struct{} // the owner's: closed when the worker has given the channel back; nil before the first
+	gone       atomic.Bool   // no longer in the connection's table
+	committing atomic.Bool   // a transaction is: set by the owner, cleared by the worker; no method may come
+	dirty      bool          // the reader's, not the owner's: in its list of channels to flush
+	ended      bool          // closed or failed: nothing more is carried out
 
 	content   content // the publish whose content is coming in
 	publisher *broker.Publisher
@@ -72,8 +73,13 @@ const (
 
 // receive takes a frame in, on the reader.
 func (ch *channel) receive(f wire.Frame) *amqperr.Error {
-	if ch.busy.Load() && ch.putOff(f) {
-		return nil
+	if ch.busy.Load() {
+		if err := ch.duringCommit(f); err != nil {
+			return err
+		}
+		if ch.putOff(f) {
+			return nil
+		}
 	}
 	if f.Type == wire.FrameMethod && ch.content.stage == contentNone {
 		if id, _, ok := wire.SplitMethod(f.Payload); ok && waits(id) && !ch.ended {
@@ -84,9 +90,31 @@ func (ch *channel) receive(f wire.Frame) *amqperr.Error {
 	return ch.carryOut(f)
 }
 
+// duringCommit is the error of a method that comes while a transaction is committed, as in RabbitMQ: it would have to wait, and it is
+// not clear for what. channel.close ends the channel all the same.
+func (ch *channel) duringCommit(f wire.Frame) *amqperr.Error {
+	if !ch.committing.Load() || f.Type != wire.FrameMethod {
+		return nil
+	}
+	id, _, _ := wire.SplitMethod(f.Payload)
+	if id == wire.IDChannelClose {
+		return nil
+	}
+	return amqperr.DuringCommit().ForMethod(id.Class(), id.Method())
+}
+
+// commits notes that a transaction is committed, if that is what the method does.
+func (ch *channel) commits(id wire.MethodID) {
+	if id == wire.IDTxCommit && ch.tx != nil && ch.tx.mayTake() {
+		ch.committing.Store(true)
+	}
+}
+
 // handOver starts a worker with a frame that has to wait.
 func (ch *channel) handOver(f wire.Frame) {
 	ch.flush()
+	id, _, _ := wire.SplitMethod(f.Payload)
+	ch.commits(id)
 	ch.given = make(chan struct{})
 	ch.mu.Lock()
 	ch.keep(f)
@@ -107,6 +135,7 @@ func (ch *channel) work(given chan<- struct{}) {
 		}
 		if id, _, _ := wire.SplitMethod(f.Payload); f.Type == wire.FrameMethod && waits(id) {
 			ch.flush() // what came before has its effect first
+			ch.commits(id)
 		}
 		if err := ch.carryOut(f); err != nil {
 			ch.conn.Close(err)

@@ -36,6 +36,7 @@ type content struct {
 	size      uint64
 	builder   message.Builder
 	route     broker.Route
+	held      broker.Held     // of a transaction, instead of route
 	routedAt  uint64          // the channel's count of flushes when the route was found
 	whole     wire.Properties // with the BCC header, which the message does not keep; nil: there is none
 }
@@ -104,7 +105,9 @@ func (ch *channel) header(payload []byte) *amqperr.Error {
 	}
 	c.routedAt = ch.flushes
 	c.whole = nil
-	if c.route.Stripped() {
+	if ch.tx != nil {
+		c.held = ch.publisher.Hold(c.route)
+	} else if c.route.Stripped() {
 		c.whole = slices.Clone(properties)
 	}
 	c.size = h.BodySize
@@ -162,7 +165,7 @@ func (ch *channel) complete() *amqperr.Error {
 	m := c.builder.Message()
 	invariant.Pass("session", "publish complete")
 	if ch.tx != nil {
-		return ch.tx.publish(txPublish{m, c.whole, c.mandatory})
+		return ch.tx.publish(txPublish{m, c.held, c.mandatory})
 	}
 	if c.routedAt != ch.flushes {
 		var err *amqperr.Error
@@ -196,8 +199,8 @@ func (ch *channel) routeAgain(m message.Message, whole wire.Properties) (broker.
 	return ch.publisher.Route(v.Exchange, v.RoutingKey, whole)
 }
 
-// publish lines a message up for its queues, or sends it back. The ticket, nil
-// if nobody waits, is either the channel's confirms or a transaction.
+// publish lines a message up for its queues, or sends it back. The ticket is the channel's
+// confirms, nil if nobody waits.
 func (ch *channel) publish(route broker.Route, m message.Message, mandatory bool, ticket broker.Ticket, seq uint64) {
 	ch.touch()
 	n := route.Queues()

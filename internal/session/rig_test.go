@@ -75,6 +75,7 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 	}
 	queues := queuehost.New(queuehost.Options{
 		Log: log, Node: groups, Logger: logger, TailCache: int64(settings.Storage.TailCache), Spill: r.spill,
+		Level: func() uint16 { return 2 },
 	})
 	b := broker.New(broker.Options{
 		Catalog: machine, Commands: commands, Queues: queues, Settings: settings, Clock: clock.System(), Logger: logger,

@@ -34,6 +34,8 @@ import (
 //	alarm on|off            switches the memory alarm
 //	hold <name> on|off      holds the connection back for another node's alarm
 //	advance <duration>      moves the clock, in scripts whose name begins with time_
+//	hold <queue>            lets nothing happen in a queue
+//	release                 until now
 //	close-connections       closes all connections from the server's side
 //
 // A line of send may also be: <channel> header size=n [property=value ...],
@@ -42,6 +44,7 @@ import (
 type script struct {
 	rig     *rig
 	clients map[string]*frameClient
+	held    chan struct{} // closed when the queue that is held may go on
 }
 
 // frameClient speaks frames and nothing above them.
@@ -125,6 +128,11 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		until(t, "what the clients have read counts as sent", func() bool { return !s.rig.writing() })
 		s.rig.clock.Advance(d)
+	case "hold":
+		s.held = make(chan struct{})
+		s.rig.hold(t, name, s.held)
+	case "release":
+		close(s.held)
 	case "close-connections":
 		s.rig.broker.CloseAllConnections("", "", "maintenance")
 	default:
@@ -510,4 +518,20 @@ func encodePublish(t testing.TB, out []byte, channel uint16, args []string) []by
 	_, set := propertySet(t, properties)
 	out = wire.AppendMethod(out, channel, m)
 	return wire.AppendContent(out, channel, wire.NewProperties(set), body, 4096)
+}
+
+// hold has the worker of a queue wait for until.
+func (r *rig) hold(t *testing.T, queue string, until <-chan struct{}) {
+	for h := range r.queues.All() {
+		if h.Def().Name == queue {
+			waits := make(chan struct{})
+			h.Count(func(uint64, uint64, error) {
+				close(waits)
+				<-until
+			})
+			<-waits
+			return
+		}
+	}
+	t.Fatalf("no queue %s", queue)
 }

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -30,7 +29,7 @@ type tx struct {
 
 type txPublish struct {
 	message   message.Message
-	whole     wire.Properties // see content.whole
+	route     broker.Held // as it was when the message was published
 	mandatory bool
 }
 
@@ -41,13 +40,23 @@ type txAck struct {
 }
 
 func (t *tx) publish(p txPublish) *amqperr.Error {
-	t.bytes += p.message.Size() + len(p.whole) + txOverhead
+	t.bytes += p.message.Size() + txOverhead
 	if t.bytes > maxTxBytes {
 		return amqperr.Overloaded("a transaction holds too many bytes of messages")
 	}
 	t.publishes = append(t.publishes, p)
 	t.publishCount.Store(int64(len(t.publishes)))
 	return nil
+}
+
+// mayTake reports whether a commit can take a while that a client has to wait for, by what RabbitMQ waits for.
+func (t *tx) mayTake() bool {
+	for i := range t.publishes {
+		if t.publishes[i].route.Queues() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *tx) ack(a txAck) {
@@ -61,31 +70,22 @@ func (t *tx) clear() {
 	t.ackCount.Store(0)
 }
 
-// txTicket hears what became of the publishes of one commit.
+// txTicket hears what became of a commit, once from each queue that it concerns.
 type txTicket struct {
 	mu      sync.Mutex
-	open    uint64 // answers that are still to come
+	open    int // answers that are still to come
 	refused int
 	settled chan struct{} // closed when all have come
 }
 
-// expect says that n more answers will come.
-func (t *txTicket) expect(n int) {
-	t.mu.Lock()
-	t.open += uint64(n)
-	t.mu.Unlock()
-}
-
 // Settled notes the answer of one queue.
-func (t *txTicket) Settled(first, last uint64, o broker.Outcome) {
+func (t *txTicket) Settled(_, _ uint64, o broker.Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := last - first + 1
 	if o == broker.Refused || o == broker.Unknown {
-		t.refused += int(n)
+		t.refused++
 	}
-	t.open -= n
-	if t.open == 0 {
+	if t.open--; t.open == 0 {
 		close(t.settled)
 	}
 }
@@ -104,54 +104,54 @@ func (ch *channel) txSelect() *amqperr.Error {
 	return nil
 }
 
-// txCommit hands on what was collected and answers when every queue has it, and
-// has it on disk where it must. It runs on a worker.
+// txCommit hands on what was collected, to each queue what is to happen there in one step, and answers when all of them
+// have it, and have it on disk where they must. It runs on a worker.
 func (ch *channel) txCommit() *amqperr.Error {
+	defer ch.committing.Store(false)
 	t := ch.tx
 	if t == nil {
 		return amqperr.NotTransactional()
 	}
-	// Nothing is handed on unless all of it may be.
-	for i := range t.publishes {
-		p := &t.publishes[i]
-		if _, err := ch.routeAgain(p.message, p.whole); err != nil {
-			return err
-		}
+	if ch.publisher == nil {
+		ch.publisher = ch.conn.broker.Publisher()
 	}
-	ticket := &txTicket{settled: make(chan struct{}), open: 1}
+	p := ch.publisher
 	for i := range t.publishes {
-		p := &t.publishes[i]
-		route, err := ch.routeAgain(p.message, p.whole)
-		if err != nil {
-			continue // the exchange went this moment: unroutable
+		x := &t.publishes[i]
+		if x.route.Unroutable() && x.mandatory {
+			p.ReturnedHeld(&x.route, x.message)
+			ch.conn.out.giveBack(ch, &returned{message: x.message, code: amqperr.NoRoute, text: amqperr.CodeName(amqperr.NoRoute)})
+			continue
 		}
-		ticket.expect(route.Queues())
-		ch.publish(route, p.message, p.mandatory, ticket, uint64(i))
+		p.PublishHeld(&x.route, x.message)
 	}
-	var holders []*holder // each once, in the order of their first acknowledgement
+	var acks settling
 	for _, a := range t.acks {
-		h := a.checkout.holder
-		if !slices.Contains(holders, h) {
-			holders = append(holders, h)
-		}
-		ch.settling.add(a.checkout, a.how)
-		ch.flow.settled(h)
+		acks.add(a.checkout, a.how)
+		ch.flow.settled(a.checkout.holder)
+	}
+	for _, s := range acks.parts {
+		p.SettleHeld(s.holder.sub, s.ranges, s.how)
 	}
 	t.clear()
-	ch.flush()
-	for _, h := range holders {
-		ticket.expect(1)
-		h.sub.Barrier(ticket, 0)
+	queues := p.Involved()
+	ticket := &txTicket{settled: make(chan struct{}), open: queues}
+	if queues == 0 {
+		close(ticket.settled)
 	}
-	ticket.Settled(0, 0, broker.Accepted) // its own, held back until all others are expected
+	p.Commit(ticket)
+	if len(acks.parts) > 0 {
+		ch.flow.serve()
+	}
 	select {
 	case <-ticket.settled:
 	case <-ch.conn.stop:
 		return nil
 	}
 	if ticket.refused > 0 {
-		return amqperr.PublishRefused(ticket.refused)
+		return amqperr.TransactionRefused()
 	}
+	ch.committing.Store(false) // whoever has the answer may go on
 	ch.conn.out.method(ch, &wire.TxCommitOk{})
 	return nil
 }
