@@ -34,8 +34,8 @@ import (
 //	alarm on|off            switches the memory alarm
 //	hold <name> on|off      holds the connection back for another node's alarm
 //	advance <duration>      moves the clock, in scripts whose name begins with time_
-//	hold <queue>            lets nothing happen in a queue
-//	release                 until now
+//	stall <queue>           lets nothing happen in a queue
+//	go-on                   until now
 //	close-connections       closes all connections from the server's side
 //
 // A line of send may also be: <channel> header size=n [property=value ...],
@@ -128,10 +128,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		until(t, "what the clients have read counts as sent", func() bool { return !s.rig.writing() })
 		s.rig.clock.Advance(d)
-	case "hold":
+	case "stall":
 		s.held = make(chan struct{})
-		s.rig.hold(t, name, s.held)
-	case "release":
+		s.rig.stall(t, name, s.held)
+	case "go-on":
 		close(s.held)
 	case "close-connections":
 		s.rig.broker.CloseAllConnections("", "", "maintenance")
@@ -520,8 +520,8 @@ func encodePublish(t testing.TB, out []byte, channel uint16, args []string) []by
 	return wire.AppendContent(out, channel, wire.NewProperties(set), body, 4096)
 }
 
-// hold has the worker of a queue wait for until.
-func (r *rig) hold(t *testing.T, queue string, until <-chan struct{}) {
+// stall has the worker of a queue wait for until.
+func (r *rig) stall(t *testing.T, queue string, until <-chan struct{}) {
 	for h := range r.queues.All() {
 		if h.Def().Name == queue {
 			waits := make(chan struct{})

@@ -266,4 +266,11 @@ var Differences = []Difference{
 		Holdfast: "403 on the channel for whoever comes second, and for a queue with a single active consumer at once",
 		Why:      "as on a classic queue: who asks to be alone is",
 	},
+	{
+		ID:       "tx-whole",
+		Subject:  "`tx.commit` where a queue refuses one of the messages (`reject-publish`)",
+		RabbitMQ: "the others stay in the queue",
+		Holdfast: "nothing of the transaction happens in that queue, acknowledgements neither; both: 406, and other queues have their part",
+		Why:      "a transaction is one step in each queue",
+	},
 }

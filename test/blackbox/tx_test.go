@@ -132,3 +132,69 @@ func TestTxLarge(t *testing.T) {
 	ok(t, ch.TxCommit())
 	equal(t, "messages", depth(t, ch, q), 500)
 }
+
+// R535: what is wrong with a publish in a transaction is said at once.
+func TestTxErrorAtPublish(t *testing.T) {
+	t.Parallel()
+	ch := open(t)
+	ok(t, ch.Tx())
+	closed := closing(ch)
+	ok(t, ch.Publish(name(t), "k", false, false, amqp.Publishing{}))
+	refused(t, closed(t), 404)
+}
+
+// R535: where a message goes is found when it is published.
+func TestTxRoutedWhenPublished(t *testing.T) {
+	t.Parallel()
+	ch, other := open(t), open(t)
+	first, second, x := queue(t, ch), queue(t, ch), exchange(t, ch, "fanout", nil)
+	ok(t, ch.QueueBind(first, "", x, false, nil))
+	ok(t, ch.Tx())
+	send(t, ch, x, "", "1")
+	settled(t, ch)
+	ok(t, other.QueueBind(second, "", x, false, nil))
+	ok(t, other.QueueUnbind(first, "", x, nil))
+	ok(t, ch.TxCommit())
+	equal(t, "where it went then", depth(t, ch, first), 1)
+	equal(t, "where it would go now", depth(t, ch, second), 0)
+}
+
+// R532: a queue that refuses a message refuses what the transaction does in it, and no more; the channel learns of it.
+func TestTxRefused(t *testing.T) {
+	t.Parallel()
+	ch, other := open(t), open(t)
+	full, free := queueWith(t, ch, amqp.Table{"x-max-length": 2, "x-overflow": "reject-publish"}), queue(t, ch)
+	put(t, full, "old")
+	ok(t, ch.Tx())
+	closed := closing(ch)
+	send(t, ch, "", full, "1", "2", "3")
+	send(t, ch, "", free, "1", "2", "3")
+	if ch.TxCommit() == nil {
+		t.Fatal("the commit was confirmed")
+	}
+	refused(t, closed(t), 406)
+	equal(t, "in the queue that is full", depth(t, other, full), pick(t, "tx-whole", 2, 1))
+	equal(t, "in the other", depth(t, other, free), 3)
+}
+
+// R536: acknowledgements that are rolled back leave their tags as they were, and bring no message back.
+func TestTxRollbackKeepsTags(t *testing.T) {
+	t.Parallel()
+	ch, other := open(t), open(t)
+	q := queue(t, ch)
+	put(t, q, "1", "2", "3")
+	ok(t, ch.Tx())
+	in := consume(t, ch, q)
+	first := next(t, in)
+	next(t, in)
+	third := next(t, in)
+	ok(t, third.Ack(true))
+	ok(t, ch.TxRollback())
+	quiet(t, ch, in)
+	ok(t, first.Nack(false, false))
+	ok(t, ch.TxCommit())
+	ok(t, third.Ack(true))
+	ok(t, ch.TxCommit())
+	ok(t, ch.Close())
+	empty(t, other, q)
+}
