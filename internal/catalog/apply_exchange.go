@@ -23,7 +23,14 @@ func (t *txn) declareExchange(d *ExchangeDecl) *amqperr.Error {
 			return amqperr.InvalidArg(amqperr.Exchange, d.VHost, d.Name, argAlternate, "invalid type "+v.TypeName())
 		}
 	}
-	if problem := routing.CheckExchange(routingKinds[ExchangeType(d.Type)], d.Args); problem != "" {
+	kind, _ := t.kindOf(ExchangeType(d.Type))
+	if ExchangeType(d.Type) == Delayed {
+		if err := t.checkDelayed(d); err != nil {
+			return err
+		}
+		kind = (&Exchange{Type: Delayed, Args: d.Args}).kind()
+	}
+	if problem := routing.CheckExchange(kind, d.Args); problem != "" {
 		return amqperr.InvalidExchange(problem)
 	}
 	if !t.alive(d.Conn.Incarnation()) {
@@ -43,7 +50,14 @@ func (t *txn) declareExchange(d *ExchangeDecl) *amqperr.Error {
 	if !d.Durable {
 		x.Incarnation, x.Born = d.Conn.Incarnation(), t.lastIncarnation
 	}
-	t.addExchange(t.ownVHost(t.VHost(d.VHost)), x)
+	vh := t.ownVHost(t.VHost(d.VHost))
+	x.owner = t.edit
+	t.addExchange(vh, x)
+	if HasStore(x.Type) {
+		if err := t.placeStore(vh, x, d); err != nil {
+			return err
+		}
+	}
 	t.res.Exchange, t.res.Created = x, true
 	return nil
 }
@@ -57,7 +71,7 @@ func (t *txn) addExchange(vh *VHost, x *Exchange) {
 
 // putExchange enters an exchange without bindings in all the maps it belongs to.
 func (t *txn) putExchange(vh *VHost, x *Exchange) {
-	x.index = routing.New(routingKinds[x.Type], x.Args)
+	x.index = routing.New(x.kind(), x.Args)
 	vh.exchanges = vh.exchanges.Set(t.edit, x.Name, x)
 	vh.exchangeIDs = vh.exchangeIDs.Set(t.edit, x.ID, x.Name)
 	if !x.Durable {
@@ -70,6 +84,7 @@ func (t *txn) forgetExchange(x *Exchange) {
 	if !x.Durable {
 		t.mortalExchanges = t.mortalExchanges.Delete(t.edit, x.ownerKey())
 	}
+	t.forgetStore(x)
 	t.res.Removed.Exchanges = append(t.res.Removed.Exchanges, x)
 }
 
@@ -174,7 +189,7 @@ func (t *txn) ends(b *Binding, conn ConnID) (x *Exchange, target routing.Target,
 		}
 		target = routing.ToQueue(uint64(q.ID))
 	}
-	kind := routingKinds[x.Type]
+	kind := x.kind()
 	if problem := routing.CheckKey(kind, b.Key); problem != "" {
 		if kind == routing.Topic {
 			return nil, 0, amqperr.InvalidBindingKey(b.Key, b.Source, b.VHost, problem)

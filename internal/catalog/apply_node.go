@@ -79,6 +79,9 @@ func (t *txn) bequeath(vh *VHost, x *Exchange, heir Incarnation) {
 	t.mortalExchanges = t.mortalExchanges.Delete(t.edit, x.ownerKey())
 	x.Incarnation = heir
 	t.mortalExchanges = t.mortalExchanges.Set(t.edit, x.ownerKey(), x)
+	if q := t.QueueByID(x.Store); q != nil {
+		t.moveStore(q)
+	}
 }
 
 // isCluster reports whether any node was ever added. If not, the catalog is one folder's alone.
@@ -176,7 +179,11 @@ func (t *txn) removeNode(id uint64) *amqperr.Error {
 	t.res.Node = n
 	t.end(n.Incarnation)
 	for _, q := range slices.Collect(t.QueuesOn(id).All()) {
-		if q.Type != Quorum || len(q.Members) == 1 {
+		switch lost := q.Type != Quorum || len(q.Members) == 1; {
+		case lost && q.Of != 0:
+			t.moveStore(q)
+			continue
+		case lost:
 			t.removeQueue(q)
 			continue
 		}

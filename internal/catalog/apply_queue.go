@@ -84,7 +84,9 @@ func (t *txn) putQueue(vh *VHost, q *Queue) {
 	if q.memo == nil {
 		q.memo = new(memo)
 	}
-	vh.queues = vh.queues.Set(t.edit, q.Name, q)
+	if q.Of == 0 {
+		vh.queues = vh.queues.Set(t.edit, q.Name, q)
+	}
 	t.queues = t.queues.Set(t.edit, q.ID, q)
 	if !q.Durable {
 		t.mortalQueues = t.mortalQueues.Set(t.edit, q.ownerKey(), q)
@@ -134,7 +136,7 @@ func (t *txn) pauseQueue(vhost, name string, on bool) *amqperr.Error {
 
 func (t *txn) deleteQueues(ids []QueueID) *amqperr.Error {
 	for _, id := range ids {
-		if q := t.QueueByID(id); q != nil {
+		if q := t.QueueByID(id); q != nil && q.Of == 0 {
 			t.removeQueue(q)
 		}
 	}

@@ -34,6 +34,13 @@ type ExchangeDecl struct {
 	Args        wire.Table
 	Conn        ConnID // who asks; its incarnation is that of a non-durable exchange
 	User        string
+
+	// Where the store is to live, if the exchange has one: a copy on each node of Members, or, without any, one on Home; 0: on the
+	// node of Conn. That of a non-durable exchange has one copy.
+	Home    uint64
+	Members []Member
+	// Level is that of the view that it is proposed by: below 2 there are no stores.
+	Level uint16
 }
 
 // Defaults is what a new broker starts with.
@@ -84,6 +91,7 @@ const (
 	cmdSetPolicy
 	cmdClearPolicy
 	cmdPauseQueue
+	cmdDeclarePlacedExchange
 )
 
 // Two kinds are read and no longer written: cmdNewIncarnation, which knows a node by a string (see [NodeIDOf]), and
@@ -257,7 +265,11 @@ func DeleteConnectionQueues(conn ConnID) []byte {
 // DeclareExchange returns the command that declares an exchange; Result.Exchange, Result.Created.
 // View.DeclaredExchange answers without a command where the exchange exists.
 func DeclareExchange(d ExchangeDecl) []byte {
-	e := begin(cmdDeclareExchange, len(d.VHost)+len(d.Name)+len(d.Type)+len(d.Args)+len(d.User)+8)
+	kind := cmdDeclareExchange
+	if HasStore(ExchangeType(d.Type)) && d.Level >= hashLevel {
+		kind = cmdDeclarePlacedExchange
+	}
+	e := begin(kind, len(d.VHost)+len(d.Name)+len(d.Type)+len(d.Args)+len(d.User)+8)
 	e.string(d.VHost)
 	e.string(CleanName(d.Name))
 	e.string(d.Type)
@@ -265,6 +277,10 @@ func DeclareExchange(d ExchangeDecl) []byte {
 	e.bytes(d.Args)
 	e.uint(uint64(d.Conn))
 	e.string(d.User)
+	if kind == cmdDeclarePlacedExchange {
+		e.uint(d.Home)
+		e.members(d.Members)
+	}
 	return e.b
 }
 

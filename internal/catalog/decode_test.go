@@ -106,6 +106,9 @@ func policyCommands() [][]byte {
 		ClearPolicy("/", "rest", false),
 		ClearPolicy("/", "limits", false),
 		PauseQueue("/", "q", false),
+		DeclareExchange(ExchangeDecl{VHost: "/", Name: "x", Type: string(Delayed), Durable: true, Level: 2, Members: []Member{{1, 1}}, Args: wire.NewTable(map[string]any{"x-delayed-type": "topic"})}),
+		DeclareExchange(ExchangeDecl{VHost: "/", Name: "y", Type: string(Delayed), Level: 2, Home: 1, AutoDelete: true, Args: wire.NewTable(map[string]any{"x-delayed-type": "fanout"}), User: "u"}),
+		DeleteExchange("/", "y", false),
 	}
 }
 

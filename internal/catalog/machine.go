@@ -126,9 +126,11 @@ func (t *txn) decode(k commandKind, d *decoder) func() *amqperr.Error {
 		conn := ConnID(d.Uint())
 		return func() *amqperr.Error { return t.deleteConnectionQueues(conn) }
 	case cmdDeclareExchange:
-		x := ExchangeDecl{VHost: d.Text(), Name: d.Text(), Type: d.Text()}
-		d.Flags(&x.Durable, &x.AutoDelete, &x.Internal)
-		x.Args, x.Conn, x.User = d.table(), ConnID(d.Uint()), d.Text()
+		x := decodeExchange(d)
+		return func() *amqperr.Error { return t.declareExchange(&x) }
+	case cmdDeclarePlacedExchange:
+		x := decodeExchange(d)
+		x.Home, x.Members = d.Uint(), d.members()
 		return func() *amqperr.Error { return t.declareExchange(&x) }
 	case cmdDeleteExchange:
 		var ifUnused bool
@@ -153,6 +155,13 @@ func decodeQueue(d *decoder) QueueDecl {
 	d.Flags(&q.ServerNamed, &q.Durable, &q.AutoDelete, &q.Exclusive)
 	q.Args, q.Conn, q.User = d.table(), ConnID(d.Uint()), d.Text()
 	return q
+}
+
+func decodeExchange(d *decoder) ExchangeDecl {
+	x := ExchangeDecl{VHost: d.Text(), Name: d.Text(), Type: d.Text()}
+	d.Flags(&x.Durable, &x.AutoDelete, &x.Internal)
+	x.Args, x.Conn, x.User = d.table(), ConnID(d.Uint()), d.Text()
+	return x
 }
 
 // decodeNode is decode for nodes and what is on them.
@@ -288,7 +297,9 @@ func (t *txn) deleteConnectionQueues(conn ConnID) *amqperr.Error {
 func (t *txn) removeMortals(first, end ConnID) {
 	queues := between(t.mortalQueues, ownerKey(first, 0), ownerKey(end, 0))
 	for _, q := range queues {
-		t.removeQueue(q)
+		if q.Of == 0 { // else it goes with its exchange, or another one takes its place
+			t.removeQueue(q)
+		}
 	}
 	for _, x := range between(t.mortalExchanges, ownerKey(first, 0), ownerKey(end, 0)) {
 		if vh := t.VHost(x.VHost); vh != nil {

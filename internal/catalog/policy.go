@@ -173,6 +173,9 @@ func (s *policySet) get(name string, operator bool) *Policy {
 
 // of returns the policies that hold for a queue.
 func (s *policySet) of(q *Queue) (policy, operator *Policy) {
+	if q.Of != 0 {
+		return nil, nil
+	}
 	policies, operators := s.lists()
 	return first(policies, func(p *Policy) bool { return p.holdsFor(q.Type, q.Name) }),
 		first(operators, func(p *Policy) bool { return p.holdsFor(q.Type, q.Name) })

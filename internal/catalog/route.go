@@ -3,6 +3,7 @@ package catalog
 import (
 	"slices"
 
+	"holdfast/internal/message"
 	"holdfast/internal/routing"
 )
 
@@ -19,13 +20,17 @@ var routingKinds = map[ExchangeType]routing.Kind{
 	RecentHistory:  routing.History,
 }
 
+// kind is how the exchange matches.
+func (x *Exchange) kind() routing.Kind { return routingKinds[x.Routes()] }
+
 // hashLevel is the level of the formats that the types from ConsistentHash on came with.
 const hashLevel = 2
 
 // kindOf returns how a type matches, if it is one that can be declared.
 func (v *View) kindOf(t ExchangeType) (kind routing.Kind, ok bool) {
 	kind, ok = routingKinds[t]
-	return kind, ok && (kind < routing.ConsistentHash || v.Level() >= hashLevel)
+	ok = ok || HasStore(t)
+	return kind, ok && (kind < routing.ConsistentHash && !HasStore(t) || v.Level() >= hashLevel)
 }
 
 // Route appends the queues that a message published to x is for, each once, in no particular order. It follows bindings to
@@ -70,7 +75,13 @@ func (v *View) routeDefault(x *Exchange, m *routing.Message, dst []QueueID) []Qu
 
 // match appends what x alone chooses.
 func (x *Exchange) match(m *routing.Message, dst []routing.Target) []routing.Target {
-	if x.Type == RecentHistory {
+	if x.Store != 0 {
+		m.Single = true
+		if message.Delay(m.Properties) > 0 {
+			return append(dst, routing.ToQueue(uint64(x.Store)))
+		}
+	}
+	if x.Routes() == RecentHistory {
 		m.Kept = append(m.Kept, routing.ToExchange(uint64(x.ID)))
 	}
 	return x.index.Match(dst, m)

@@ -299,6 +299,7 @@ func parseCommand(t *testing.T, fields []string) []byte {
 	case "exchange":
 		d := ExchangeDecl{VHost: vhost, Name: w.name(), Type: w.name(), Conn: w.conn(), User: w.value("user", "")}
 		d.Durable, d.AutoDelete, d.Internal = w.flag("durable"), w.flag("auto-delete"), w.flag("internal")
+		d.Home, d.Members, d.Level = uint64(atoi(w.value("home", "0"))), members(w.value("members", "")), uint16(atoi(w.value("level", "0")))
 		d.Args = w.args()
 		return DeclareExchange(d)
 	case "delete-exchange":
@@ -357,6 +358,9 @@ func describe(r *Result) string {
 	if r.Exchange != nil {
 		s += fmt.Sprintf(" exchange %d", r.Exchange.ID)
 	}
+	for _, q := range r.Stores {
+		s += fmt.Sprintf(" store %d", q.ID)
+	}
 	if r.Incarnation != 0 {
 		s += fmt.Sprintf(" incarnation %d", r.Incarnation)
 	}
@@ -395,6 +399,10 @@ func list(v *View) string {
 		for x := range v.Exchanges(vh.Name).All() {
 			if x.Name != "" && !strings.HasPrefix(x.Name, "amq.") {
 				fmt.Fprintf(&b, "  exchange %q %s%s%s\n", x.Name, x.Type, flags("durable", x.Durable, "auto-delete", x.AutoDelete, "internal", x.Internal), describeArgs(x.Args))
+				if q := v.QueueByID(x.Store); q != nil {
+					fmt.Fprintf(&b, "    store %d %s%s home=%d members=%s incarnation=%d, of its own: %v\n", q.ID, q.Type, flags("durable", q.Durable), q.Home, describeMembers(q.Members),
+						q.Incarnation, q.Of == x.ID && v.Queue(q.VHost, q.Name) == nil)
+				}
 			}
 		}
 		for q := range v.Queues(vh.Name).All() {

@@ -11,7 +11,7 @@ import (
 )
 
 // snapshotVersion is the first byte of a snapshot. Version 1, which knows nodes by strings and queues without a place, is
-// still read. Version 2 knows nothing of levels, version 3 nothing of policies and of queues that are paused: each is what is written as long as there is
+// still read. Version 2 knows nothing of levels, version 3 nothing of policies, of queues that are paused, and of exchanges with a store: each is what is written as long as there is
 // nothing to be said of those.
 const (
 	snapshotVersion         = 4
@@ -25,7 +25,7 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 	e := &encoder{b: dst}
 	version := byte(snapshotWithoutLevels)
 	switch {
-	case v.hasPolicies() || v.hasPauses():
+	case v.hasPolicies() || v.hasRareQueues():
 		version = snapshotVersion
 	case v.level != 0 || v.saysLevels():
 		version = snapshotWithoutPolicies
@@ -47,7 +47,7 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 			e.uint(uint64(n.Levels().Most))
 		}
 	}
-	each(e, v.vhosts, func(vh *VHost) { e.vhost(vh, version) })
+	each(e, v.vhosts, func(vh *VHost) { e.vhost(v, vh, version) })
 	each(e, v.users, e.user)
 	each(e, v.permissions, e.permission)
 	return e.b
@@ -71,10 +71,10 @@ func (v *View) hasPolicies() bool {
 	return false
 }
 
-// hasPauses reports whether any queue is paused.
-func (v *View) hasPauses() bool {
+// hasRareQueues reports whether any queue is paused, or the store of an exchange.
+func (v *View) hasRareQueues() bool {
 	for _, q := range v.queues.All() {
-		if q.Paused {
+		if q.Paused || q.Of != 0 {
 			return true
 		}
 	}
@@ -100,12 +100,17 @@ func (e *encoder) node(n *Node) {
 	e.uint(uint64(n.Joined))
 }
 
-func (e *encoder) vhost(vh *VHost, version byte) {
+func (e *encoder) vhost(v *View, vh *VHost, version byte) {
 	e.string(vh.Name)
 	e.string(vh.Description)
 	e.strings(vh.Tags)
 	e.uint(vh.generation)
-	each(e, vh.exchanges, e.exchange)
+	each(e, vh.exchanges, func(x *Exchange) {
+		e.exchange(x)
+		if version > snapshotWithoutPolicies {
+			e.store(v.QueueByID(x.Store))
+		}
+	})
 	each(e, vh.queues, e.queue)
 	each(e, vh.bySource, e.binding)
 	if version > snapshotWithoutPolicies {
@@ -127,6 +132,14 @@ func (e *encoder) exchange(x *Exchange) {
 	e.uint(uint64(x.Incarnation))
 	e.uint(uint64(x.Born))
 	e.string(x.User)
+}
+
+// store appends the store of an exchange, or that it has none.
+func (e *encoder) store(q *Queue) {
+	e.flags(q != nil)
+	if q != nil {
+		e.queue(q)
+	}
 }
 
 func (e *encoder) queue(q *Queue) {
@@ -208,27 +221,23 @@ func (t *txn) restoreVHost(d *decoder, version byte) {
 			x.Born = Incarnation(d.Uint())
 		}
 		x.User = d.Text()
-		if _, ok := routingKinds[x.Type]; !ok {
+		var stored bool
+		if version > snapshotWithoutPolicies {
+			d.Flags(&stored)
+		}
+		if _, ok := routingKinds[x.Routes()]; !ok || stored != HasStore(x.Type) {
 			d.Fail()
 			return
+		}
+		if stored {
+			q := t.restoreQueue(d, vh.Name, version)
+			q.Of, x.Store = x.ID, q.ID
+			t.putQueue(vh, q)
 		}
 		t.putExchange(vh, x)
 	}
 	for range d.Count(9) {
-		q := &Queue{ID: QueueID(d.Uint()), VHost: vh.Name, Name: d.Text(), Type: QueueType(d.Text())}
-		if version > snapshotWithoutPolicies {
-			d.Flags(&q.Durable, &q.AutoDelete, &q.Exclusive, &q.Paused)
-		} else {
-			d.Flags(&q.Durable, &q.AutoDelete, &q.Exclusive)
-		}
-		q.Args, q.Owner, q.Incarnation = d.table(), ConnID(d.Uint()), Incarnation(d.Uint())
-		q.User, q.Created = d.Text(), int64(d.Uint())
-		if version == 1 {
-			q.Home = t.onlyNode(q.Incarnation)
-		} else {
-			q.Home, q.Members = d.Uint(), d.members()
-		}
-		t.putQueue(vh, q)
+		t.putQueue(vh, t.restoreQueue(d, vh.Name, version))
 	}
 	for range d.Count(6) {
 		b := d.binding()
@@ -244,6 +253,23 @@ func (t *txn) restoreVHost(d *decoder, version byte) {
 			vh.policies = vh.policies.with(d.policy(vh.Name))
 		}
 	}
+}
+
+func (t *txn) restoreQueue(d *decoder, vhost string, version byte) *Queue {
+	q := &Queue{ID: QueueID(d.Uint()), VHost: vhost, Name: d.Text(), Type: QueueType(d.Text())}
+	if version > snapshotWithoutPolicies {
+		d.Flags(&q.Durable, &q.AutoDelete, &q.Exclusive, &q.Paused)
+	} else {
+		d.Flags(&q.Durable, &q.AutoDelete, &q.Exclusive)
+	}
+	q.Args, q.Owner, q.Incarnation = d.table(), ConnID(d.Uint()), Incarnation(d.Uint())
+	q.User, q.Created = d.Text(), int64(d.Uint())
+	if version == 1 {
+		q.Home = t.onlyNode(q.Incarnation)
+	} else {
+		q.Home, q.Members = d.Uint(), d.members()
+	}
+	return q
 }
 
 // bindingEnds finds what a binding of a snapshot connects.

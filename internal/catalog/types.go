@@ -70,6 +70,7 @@ type Queue struct {
 	Exclusive   bool
 	Args        wire.Table  // as declared, unknown ones included
 	Owner       ConnID      // the connection an exclusive queue belongs to; 0 for others
+	Of          ExchangeID  // the exchange that it is the store of: then it has a name for people only; 0 for others
 	Incarnation Incarnation // the node start a non-durable queue lives and dies with; 0 for durable ones
 	User        string      // who declared it
 	Created     int64       // time of the declaring command, ns since 1970
@@ -98,6 +99,7 @@ const (
 	Random         ExchangeType = "x-random"
 	LocalRandom    ExchangeType = "x-local-random"
 	RecentHistory  ExchangeType = "x-recent-history"
+	Delayed        ExchangeType = "x-delayed-message"
 )
 
 // Exchange is the definition of an exchange together with its routing index as of the view it was read from. It is
@@ -116,6 +118,8 @@ type Exchange struct {
 	// is left that has been running since; up to then another one's start takes it over.
 	Born Incarnation
 	User string
+
+	Store QueueID // the queue that keeps its messages until it routes them; 0: it has none
 
 	owner    *ordmap.Edit
 	index    routing.Index
@@ -170,6 +174,7 @@ type Result struct {
 
 	Queue       *Queue      // declare: the queue, new or existing
 	Exchange    *Exchange   // declare: the exchange, new or existing
+	Stores      []*Queue    // of exchanges: those that are new
 	Created     bool        // declare, bind and the like: it did not exist before
 	Generation  uint64      // bind: the vhost's, from which on the binding is there; 0 if it was before
 	Node        *Node       // AddNode, SetDrained, SetVoter, SetLevels: as it is now; RemoveNode: as it was
