@@ -189,6 +189,11 @@ func InvalidExpiration(text, problem string) *Error {
 	return newError(PreconditionFailed, "invalid expiration '%s': %s", text, problem)
 }
 
+// InvalidDelay: the header that says for how long a message waits is no number of milliseconds the server can honour.
+func InvalidDelay(header, problem string) *Error {
+	return newError(PreconditionFailed, "invalid header '%s': %s", header, problem)
+}
+
 // InvalidCopies: the CC or BCC header is not a list of routing keys.
 func InvalidCopies(header string) *Error {
 	return newError(PreconditionFailed, "invalid header '%s': must be an array of strings", header)

@@ -257,7 +257,19 @@ func (b *Broker) settled() bool { return b.unstable.Load() == 0 }
 
 // propose has the catalog carry out a command and waits for the answer.
 func (b *Broker) propose(cmd []byte, waitStable bool) (*catalog.Result, error) {
-	result, err := await(b, func(done func(any, error)) { b.submit(cmd, waitStable, done) })
+	result, err := await(b, func(done func(any, error)) {
+		b.submit(cmd, waitStable, func(result any, err error) {
+			if r, ok := result.(*catalog.Result); ok && err == nil {
+				for _, q := range r.Stores {
+					b.make(q)
+				}
+				if len(r.Removed.Queues) > 0 { // stores of exchanges that are gone
+					b.later(func() { b.dropQueues(r.Removed.Queues, func() {}) })
+				}
+			}
+			done(result, err)
+		})
+	})
 	if err != nil {
 		return nil, err
 	}

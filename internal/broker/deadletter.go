@@ -78,6 +78,7 @@ type letterSource struct {
 	vhost, name string
 	letters     map[uint64]*letter
 	waiting     []*letter // to be carried, in this order
+	forwards    bool      // it is the store of an exchange: what it hands over was delayed, and has not died
 	busy        bool      // in line, or somebody carries
 	gone        bool      // deleted, or served by another node: nothing of it counts any more
 	held        int
@@ -216,7 +217,7 @@ func (l *letters) source(h grave) *letterSource {
 	s := l.sources[id]
 	if s == nil || s.gone {
 		def := h.Def()
-		s = &letterSource{l: l, id: id, vhost: def.VHost, name: def.Name, letters: map[uint64]*letter{}}
+		s = &letterSource{l: l, id: id, vhost: def.VHost, name: def.Name, forwards: def.Store, letters: map[uint64]*letter{}}
 		l.sources[id] = s
 	}
 	s.h = h
@@ -323,6 +324,14 @@ func (s *letterSource) leave() {
 	s.tidy()
 }
 
+// noun is what the source's letters are, in lines of the log.
+func (s *letterSource) noun() string {
+	if s.forwards {
+		return "delayed messages"
+	}
+	return "dead letters"
+}
+
 // letterTicket hears what became of the letters of one source in one target.
 type letterTicket struct {
 	s       *letterSource
@@ -348,7 +357,7 @@ func (t *letterTicket) Settled(first, last uint64, o Outcome) {
 			x.failed = true
 		case !taken:
 			x.missed = true
-			l.counts.dropped[droppedRefused].Add(1)
+			s.droppedCounts()[droppedRefused].Add(1)
 			fallthrough
 		default:
 			if x.targets > 1 {
@@ -370,7 +379,7 @@ func (t *letterTicket) Settled(first, last uint64, o Outcome) {
 	l.mu.Unlock()
 	h.Bury(arrived)
 	if say {
-		l.b.log.Warn("dead letters are held: a queue that they are for does not take them now", "queue", s.name, "vhost", s.vhost, "target", uint64(t.target), "letters", failed)
+		l.b.log.Warn(s.noun()+" are held: a queue that they are for does not take them now", "queue", s.name, "vhost", s.vhost, "target", uint64(t.target), "letters", failed)
 	}
 }
 
@@ -385,7 +394,7 @@ func (s *letterSource) answered(arrived []queue.Range, x *letter) []queue.Range 
 	case x.failed:
 		s.hold(x)
 	default:
-		if !x.missed {
+		if !x.missed && !s.forwards {
 			s.l.counts.confirmed.Add(1)
 		}
 		s.lately.add(x.id)

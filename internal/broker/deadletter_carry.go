@@ -33,10 +33,14 @@ type deadLettering struct {
 	rekeyed  bool // they get key, else they keep their own
 	key      string
 	strategy strategy
+	forwards bool // they have not died: an exchange has delayed them, and is to route them now
 }
 
 // deadLetteringOf returns where the dead letters of a queue go, and whether it has any.
 func deadLetteringOf(v *catalog.View, q *catalog.Queue) (deadLettering, bool) {
+	if q.Of != 0 {
+		return deadLettering{forwards: true}, true
+	}
 	e := &v.Effective(q).DeadLetter
 	d := deadLettering{exchange: e.Exchange, rekeyed: e.Rekeyed, key: e.Key[:min(len(e.Key), 255)]}
 	switch e.Strategy {
@@ -110,6 +114,9 @@ func (c *carrier) carry(s *letterSource) {
 	if c.asked = c.to; is {
 		c.name, c.rekey = append(c.name[:0], c.to.exchange...), append(c.rekey[:0], c.to.key...)
 		c.exchange = c.view.Exchange(s.vhost, c.to.exchange)
+		if q.Of != 0 {
+			c.exchange = c.view.ExchangeByID(s.vhost, q.Of)
+		}
 	} else {
 		c.exchange = nil
 	}
@@ -132,7 +139,9 @@ func (c *carrier) letter(x *letter, q *catalog.Queue, wanted bool) int64 {
 	l := c.s.l
 	x.targets, x.left, x.failed, x.unread, x.missed, x.bytes = 0, 0, false, false, false, 0
 	x.every = c.to.strategy == atLeastOnce
-	if x.tries == 0 && len(x.has) == 0 {
+	if x.tries == 0 && len(x.has) == 0 && c.to.forwards {
+		l.counts.forwarded.Add(1)
+	} else if x.tries == 0 && len(x.has) == 0 {
 		l.count(c.s.id, q.Type, x.reason, c.to.strategy, wanted && c.exchange != nil)
 	}
 	if !wanted {
@@ -147,29 +156,33 @@ func (c *carrier) letter(x *letter, q *catalog.Queue, wanted bool) int64 {
 	switch {
 	case err == nil:
 	case queuehost.Lost(err) || err == message.ErrFormat:
-		l.b.log.Error("a dead letter is lost: it cannot be read", "queue", c.s.name, "vhost", c.s.vhost, "error", err)
+		l.b.log.Error("one of the "+c.s.noun()+" is lost: it cannot be read", "queue", c.s.name, "vhost", c.s.vhost, "error", err)
 		c.bury(x, droppedUnread, "")
 		return 0
 	default:
 		x.failed, x.unread = true, true
-		c.say("a dead letter is held: it cannot be read now", "error", err)
+		c.say("one of the "+c.s.noun()+" is held: it cannot be read now", "error", err)
 		c.unread = err
 		return 0
 	}
 	var shown int
 	c.keys, shown = deadletter.Keys(c.keys[:0], &v)
-	var whole bool
-	c.properties, whole = deadletter.Record(c.properties[:0], &v, c.keys[:shown], deadletter.Death{Reason: x.reason, Queue: c.s.name, Time: x.time})
+	whole := true
+	if c.to.forwards {
+		c.properties = message.AppendDelayed(c.properties[:0], v.Properties)
+	} else {
+		c.properties, whole = deadletter.Record(c.properties[:0], &v, c.keys[:shown], deadletter.Death{Reason: x.reason, Queue: c.s.name, Time: x.time})
+	}
 	c.route()
 	targets, cycled := c.found, 0
 	var out outlet // of a consumer of direct replies, of which the catalog knows nothing
 	var outID seglog.GroupID
-	if len(targets) == 0 && c.to.exchange == "" {
+	if len(targets) == 0 && c.exchange.Name == "" {
 		if h := l.b.replyHandle(c.s.vhost, c.firstKey()); h != nil {
 			out, outID = h, h.ID()
 		}
 	}
-	if x.reason != deadletter.Rejected {
+	if x.reason != deadletter.Rejected && !c.to.forwards {
 		targets, cycled = c.uncycled(targets, whole)
 	}
 	if len(targets) == 0 && out == nil {
@@ -218,6 +231,9 @@ func (c *carrier) readdress(v *message.View, chunks [][]byte) message.Message {
 	h := message.Heading{
 		Exchange: c.name, Key: v.RoutingKey, Properties: c.properties, Hidden: v.Hidden,
 		Persistent: v.Persistent, History: true, Rekeyed: v.Rekeyed,
+	}
+	if c.to.forwards {
+		h.Exchange, h.History = v.Exchange, v.History
 	}
 	if c.to.rekeyed {
 		h.Key, h.Hidden, h.Rekeyed = c.rekey, nil, true
@@ -348,9 +364,9 @@ func (c *carrier) arrive(x *letter) {
 // bury gives a letter up.
 func (c *carrier) bury(x *letter, cause droppedCause, why string) {
 	c.arrive(x)
-	c.s.l.drops(c.s.id, cause)
+	c.s.drops(cause)
 	if why != "" {
-		c.say("dead letters are dropped: "+why, "exchange", c.to.exchange, "reason", x.reason.String())
+		c.say(c.s.noun()+" are dropped: "+why, c.about(x)...)
 	}
 }
 
@@ -361,7 +377,15 @@ func (c *carrier) lost(x *letter, cause droppedCause, why string) {
 		return
 	}
 	x.failed = true
-	c.say("dead letters are held: "+why, "exchange", c.to.exchange, "reason", x.reason.String())
+	c.say(c.s.noun()+" are held: "+why, c.about(x)...)
+}
+
+// about is what a line of the log says of a letter.
+func (c *carrier) about(x *letter) []any {
+	if c.to.forwards {
+		return nil
+	}
+	return []any{"exchange", c.to.exchange, "reason", x.reason.String()}
 }
 
 // say writes a line to the log, if there was none about this source lately.
@@ -383,7 +407,7 @@ func (c *carrier) send(done int) {
 	for _, x := range c.batch[:done] {
 		if c.to.strategy == atMostOnce && !x.buried && !x.unread {
 			if x.failed {
-				l.counts.dropped[droppedRefused].Add(1)
+				s.droppedCounts()[droppedRefused].Add(1)
 			}
 			c.arrive(x)
 		}

@@ -45,6 +45,27 @@ type letterCounts struct {
 	died      [2][countedStrategies][deadletter.Reasons]atomic.Uint64 // first of classic queues, then of quorum queues
 	confirmed atomic.Uint64
 	dropped   [droppedCauses]atomic.Uint64
+
+	forwarded        atomic.Uint64 // messages that exchanges had delayed
+	forwardedDropped [droppedCauses]atomic.Uint64
+}
+
+// droppedCounts are the counts of what is dropped of the source's kind.
+func (s *letterSource) droppedCounts() *[droppedCauses]atomic.Uint64 {
+	if s.forwards {
+		return &s.l.counts.forwardedDropped
+	}
+	return &s.l.counts.dropped
+}
+
+func (l *letters) forwardedDropped() map[string]uint64 {
+	m := map[string]uint64{}
+	for cause := range droppedCause(droppedCauses) {
+		if cause != droppedCycle && cause != droppedUnwanted {
+			m[droppedNames[cause]] = l.counts.forwardedDropped[cause].Load()
+		}
+	}
+	return m
 }
 
 // QueueDeadLetters count the messages that have died in one queue since this node started.
@@ -182,8 +203,12 @@ func (l *letters) count(id seglog.GroupID, of catalog.QueueType, r deadletter.Re
 }
 
 // drops counts a letter that is given up.
-func (l *letters) drops(id seglog.GroupID, cause droppedCause) {
-	l.counts.dropped[cause].Add(1)
+func (s *letterSource) drops(cause droppedCause) {
+	s.droppedCounts()[cause].Add(1)
+	if s.forwards {
+		return
+	}
+	l, id := s.l, s.id
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.countsOf(id).Dropped++

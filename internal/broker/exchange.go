@@ -48,7 +48,7 @@ func (c *Conn) DeclareExchange(r DeclareExchange) *amqperr.Error {
 			}
 		}
 	}
-	_, e := c.b.propose(catalog.DeclareExchange(d), r.Durable)
+	_, e := c.b.propose(catalog.DeclareExchange(c.b.placeStore(d)), r.Durable)
 	return c.b.clientError(e, "declare", amqperr.Exchange, c.vhost, name)
 }
 

@@ -121,7 +121,9 @@ const unreached = "unavailable"
 func (b *Broker) CountQueues() (total int, quarantined []QueueInfo) {
 	v := b.view()
 	for q := range v.AllQueues().All() {
-		total++
+		if q.Of == 0 {
+			total++
+		}
 		if h := b.queues.Get(seglog.GroupID(q.ID)); h != nil && h.Unavailable() != nil {
 			if info := b.queueInfo(v, q, h); info.State == "quarantined" {
 				quarantined = append(quarantined, info)
@@ -264,15 +266,39 @@ func (b *Broker) ListExchanges(vhost string) ([]ExchangeInfo, error) {
 	if v.VHost(vhost) == nil {
 		return nil, noVHost(vhost)
 	}
+	delayed := b.delayed(v, vhost)
 	list := []ExchangeInfo{}
 	for x := range v.Exchanges(vhost).All() {
 		policy, _ := v.ExchangePolicies(x)
 		list = append(list, ExchangeInfo{
 			Name: x.Name, VHost: x.VHost, Type: string(x.Type), Durable: x.Durable,
 			AutoDelete: x.AutoDelete, Internal: x.Internal, Arguments: table(x.Args), Policy: policyName(policy),
+			MessagesDelayed: delayed[x.Store],
 		})
 	}
 	return list, nil
+}
+
+// delayed asks the stores of a vhost's exchanges how many messages they keep.
+func (b *Broker) delayed(v *catalog.View, vhost string) map[catalog.QueueID]*uint64 {
+	var queues []*catalog.Queue
+	var handles []*queuehost.Handle
+	for x := range v.Exchanges(vhost).All() {
+		if q := v.QueueByID(x.Store); q != nil {
+			queues, handles = append(queues, q), append(handles, b.listed(q))
+		}
+	}
+	gather(b, queues, handles, b.servedElsewhere, func(h *queuehost.Handle, done func(bool)) {
+		h.Explain(func(queuehost.Explanation) { done(true) })
+	})
+	n := map[catalog.QueueID]*uint64{}
+	for i, q := range queues {
+		n[q.ID] = new(uint64)
+		if handles[i] != nil {
+			*n[q.ID] = handles[i].Stats().Delayed
+		}
+	}
+	return n
 }
 
 // ListBindings lists the bindings of a vhost, those of the default exchange first.

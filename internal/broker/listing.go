@@ -71,6 +71,8 @@ type ExchangeInfo struct {
 	Internal   bool           `json:"internal"`
 	Arguments  map[string]any `json:"arguments"`
 	Policy     string         `json:"policy"` // that holds, "": none does
+	// MessagesDelayed is how many messages an exchange keeps until their time has come; nil: of one that does not.
+	MessagesDelayed *uint64 `json:"messages_delayed,omitempty"`
 }
 
 // BindingInfo is a row of the list of bindings.

@@ -42,11 +42,13 @@ type Totals struct {
 	UnroutableDropped, UnroutableReturned    uint64
 	Delivered, Redelivered, Acked, GetsEmpty uint64 // by queues, those that are gone included
 	Queues, Quarantined, Ready, Unacked      uint64 // of the queues that are there
-	Consumers, WaitingForDisk                uint64
+	Consumers, WaitingForDisk, Delayed       uint64
 	Dead                                     uint64 // letters that have not arrived
 	BodiesInMemory, BodiesSpilled            uint64 // bytes; on disk and not in the log
 	DeadLetters                              DeadLetterTotals
-	BlockedReason                            string // what publishers are told while an alarm is on, also elsewhere, else ""
+	Forwarded                                uint64            // messages that an exchange had delayed and that were routed
+	ForwardedDropped                         map[string]uint64 // of these: not arrived, by cause
+	BlockedReason                            string            // what publishers are told while an alarm is on, also elsewhere, else ""
 }
 
 // Totals sums up over all queues that the node serves; it disturbs nobody. What was delivered by quorum queues is not in the
@@ -61,7 +63,7 @@ func (b *Broker) Totals() Totals {
 		UnroutableDropped: c.unroutableDropped.Load(), UnroutableReturned: c.unroutableReturned.Load(),
 		Delivered: c.goneDelivered.Load(), Redelivered: c.goneRedelivered.Load(),
 		Acked: c.goneAcked.Load(), GetsEmpty: c.goneGetsEmpty.Load(),
-		DeadLetters: b.letters.totals(),
+		DeadLetters: b.letters.totals(), Forwarded: b.letters.counts.forwarded.Load(), ForwardedDropped: b.letters.forwardedDropped(),
 	}
 	b.mu.Lock()
 	t.Connections, t.BlockedReason = uint64(len(b.conns)), b.blockReason()
@@ -70,7 +72,9 @@ func (b *Broker) Totals() Totals {
 		t.BlockedReason = far[0].short()
 	}
 	for h := range b.queues.Served() {
-		t.Queues++
+		if !h.Def().Store {
+			t.Queues++
+		}
 		if h.Unavailable() != nil {
 			t.Quarantined++
 			continue
@@ -78,6 +82,7 @@ func (b *Broker) Totals() Totals {
 		s := h.Stats()
 		t.Ready += s.Ready
 		t.Unacked += s.Unacked
+		t.Delayed += s.Delayed
 		t.Dead += s.Dead
 		t.Consumers += s.Consumers
 		t.BodiesInMemory += s.BodiesInMemory

@@ -321,6 +321,11 @@ func (p *Publisher) routeExamined(t *target, key []byte, properties wire.Propert
 			return Route{}, err
 		}
 	}
+	if t.exchange != nil && t.exchange.Type == catalog.Delayed && properties.Has(wire.Headers) {
+		if problem := message.CheckDelay(properties); problem != "" {
+			return Route{}, amqperr.InvalidDelay(message.DelayHeader, problem)
+		}
+	}
 	headers := properties.Headers()
 	cc, hasCC := headers.Get("CC")
 	bcc, hasBCC := headers.Get("BCC")

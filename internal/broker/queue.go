@@ -137,6 +137,11 @@ func (b *Broker) Changed(r *catalog.Result, awaited bool) {
 	case r.Created && b.isHere(q):
 		b.make(q)
 	}
+	for _, q := range r.Stores {
+		if b.isHere(q) {
+			b.make(q)
+		}
+	}
 	for _, lost := range r.Removed.Members {
 		b.follow(lost.Queue.ID)
 	}
@@ -179,7 +184,7 @@ func (b *Broker) Sync() {
 func QueueDef(q *catalog.Queue) queuehost.QueueDef {
 	return queuehost.QueueDef{
 		ID: seglog.GroupID(q.ID), VHost: q.VHost, Name: q.Name,
-		Durable: q.Durable, Exclusive: q.Exclusive, AutoDelete: q.AutoDelete, Args: q.Args,
+		Durable: q.Durable, Exclusive: q.Exclusive, AutoDelete: q.AutoDelete, Store: q.Of != 0, Args: q.Args,
 	}
 }
 

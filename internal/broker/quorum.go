@@ -38,6 +38,20 @@ func (b *Broker) place(d catalog.QueueDecl) catalog.QueueDecl {
 	return d
 }
 
+// placeStore says where the store of a new exchange shall live, if it has one: like a quorum queue if there are several nodes and
+// the exchange is durable, else here.
+func (b *Broker) placeStore(d catalog.ExchangeDecl) catalog.ExchangeDecl {
+	v := b.view()
+	if d.Level = v.Level(); !catalog.HasStore(catalog.ExchangeType(d.Type)) {
+		return d
+	}
+	if d.Durable && b.self != 0 && v.Nodes().Len() > 1 && v.Node(b.node) != nil {
+		balanced := b.settings.QueueLeaderLocator == "balanced"
+		d.Members = cluster.AsMembers(cluster.Members(v, cluster.Placing{Self: b.node, Balanced: balanced, Live: b.isUp, Rand: lot, Size: groupSize}))
+	}
+	return d
+}
+
 // lot draws a number from 0 to below n.
 func lot(n int) int {
 	bits := random()

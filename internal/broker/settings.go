@@ -29,6 +29,9 @@ func (b *Broker) hostSettings(q *catalog.Queue) (s queuehost.Settings) {
 	if v.Level() < catalog.PolicyLevel {
 		return s
 	}
+	if q.Of != 0 {
+		return storeSettings(q)
+	}
 	e := v.Effective(q)
 	s.Settings = queue.Settings{
 		MaxLength: queue.Limit(e.MaxLength), MaxBytes: queue.Limit(e.MaxBytes), Overflow: queue.Overflow(e.Overflow),
@@ -56,6 +59,16 @@ func (b *Broker) hostSettings(q *catalog.Queue) (s queuehost.Settings) {
 		s.ConsumerTimeout = max(time.Duration(ms)*time.Millisecond, time.Millisecond)
 	case q.Type == catalog.Quorum:
 		s.ConsumerTimeout = b.settings.ConsumerTimeout
+	}
+	return s
+}
+
+// storeSettings is what the store of an exchange does: it keeps each message for as long as that says, and then forwards it.
+func storeSettings(q *catalog.Queue) (s queuehost.Settings) {
+	s.Forward, s.Delays, s.HeldMost = true, true, queue.Most(mostDead)
+	s.DeadLetter = queue.DeadLetterHeld
+	if !q.Durable {
+		s.DeadLetter = queue.DeadLetterOnce
 	}
 	return s
 }

@@ -62,6 +62,9 @@ func delayOf(v wire.Value) (ms int64, problem string) {
 // changes.
 func AppendDelayed(dst []byte, p wire.Properties) wire.Properties {
 	start := len(dst)
+	if !p.Has(wire.Headers) {
+		return append(dst, p...)[start:]
+	}
 	dst = append(dst, p[:2]...)
 	for what, value := range p.Encoded() {
 		if what != wire.Headers {

@@ -57,6 +57,9 @@ func TestDelayIsOver(t *testing.T) {
 		}
 	}
 	plain := wire.NewProperties(wire.PropertySet{MessageID: "7", Priority: new(uint8(3))})
+	if got := AppendDelayed(nil, nil); len(got) > 0 {
+		t.Errorf("of nothing: %v", got)
+	}
 	if got := AppendDelayed(nil, plain); string(got) != string(plain) {
 		t.Errorf("%v, want %v", got.Map(), plain.Map())
 	}

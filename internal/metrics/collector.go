@@ -160,6 +160,10 @@ var families = []family{
 
 	gauge("rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers", func(v *Values) float64 { return float64(v.Queues.Ready) }),
 	gauge("rabbitmq_queue_messages_unacked", "Messages delivered to consumers but not yet acknowledged", func(v *Values) float64 { return float64(v.Queues.Unacked) }),
+	gauge("holdfast_queue_messages_delayed", "Messages that wait until their time has come, in queues and for exchanges", func(v *Values) float64 { return float64(v.Queues.Delayed) }),
+	counter("holdfast_delayed_messages_routed_total", "Messages that exchanges had delayed, and routed when their time had come", func(v *Values) uint64 { return v.Queues.Forwarded }),
+	{desc: prometheus.NewDesc("holdfast_delayed_messages_dropped_total", "Messages that exchanges had delayed, and that have not arrived, by cause", []string{"cause"}, nil), kind: prometheus.CounterValue,
+		sample: labelled("", "", "", func(v *Values) map[string]uint64 { return v.Queues.ForwardedDropped }).sample},
 	gauge("rabbitmq_queue_messages", "Sum of ready and unacknowledged messages", func(v *Values) float64 { return float64(v.Queues.Ready + v.Queues.Unacked) }),
 	gauge("rabbitmq_queue_messages_ram_bytes", "Size in bytes of message bodies that are in memory", func(v *Values) float64 { return float64(v.Queues.BodiesInMemory) }),
 	gauge("rabbitmq_queue_messages_paged_out_bytes", "Size in bytes of message bodies that are on disk and not in the log, about", func(v *Values) float64 { return float64(v.Queues.BodiesSpilled) }),

@@ -11,6 +11,7 @@ import (
 type Queue struct {
 	VHost, Name               string
 	Ready, Unacked, Consumers uint64
+	Delayed                   uint64
 	BodiesInMemory            uint64 // bytes
 	BodiesSpilled             uint64 // bytes on disk that are not in the log
 	Published, Delivered      uint64
@@ -65,6 +66,7 @@ type objectFamily[T any] struct {
 var queueFamilies = []objectFamily[Queue]{
 	{"rabbitmq_queue_messages_ready", "gauge", "Messages ready to be delivered to consumers", func(q *Queue) float64 { return float64(q.Ready) }},
 	{"rabbitmq_queue_messages_unacked", "gauge", "Messages delivered to consumers but not yet acknowledged", func(q *Queue) float64 { return float64(q.Unacked) }},
+	{"holdfast_queue_messages_delayed", "gauge", "Messages that wait until their time has come", func(q *Queue) float64 { return float64(q.Delayed) }},
 	{"rabbitmq_queue_messages", "gauge", "Sum of ready and unacknowledged messages", func(q *Queue) float64 { return float64(q.Ready + q.Unacked) }},
 	{"rabbitmq_queue_messages_ram_bytes", "gauge", "Size in bytes of message bodies that are in memory", func(q *Queue) float64 { return float64(q.BodiesInMemory) }},
 	{"rabbitmq_queue_messages_paged_out_bytes", "gauge", "Size in bytes of message bodies that are on disk and not in the log, about", func(q *Queue) float64 { return float64(q.BodiesSpilled) }},

@@ -45,13 +45,16 @@ type Queues struct {
 	Leaderless, LeaderlessConsumers uint64
 	Created, Deleted                uint64
 	Ready, Unacked, Consumers       uint64
-	ConsumerTimeouts                uint64 // consumers that held messages for too long
-	Activations                     uint64 // changes of single active consumers
-	Dead                            uint64 // dead letters that have not arrived
-	Stalls, Stalled                 uint64 // times when a queue did not deliver although it could; queues that do not now
-	BodiesInMemory                  uint64 // bytes of bodies that are in memory
-	BodiesSpilled                   uint64 // bytes of bodies that are on disk and not in the log
-	WaitingForDisk                  uint64 // persistent publishes not yet on disk
+	Delayed                         uint64            // messages that wait for their time, in queues and for exchanges
+	Forwarded                       uint64            // messages that exchanges had delayed and routed then
+	ForwardedDropped                map[string]uint64 // of these: not arrived, by cause
+	ConsumerTimeouts                uint64            // consumers that held messages for too long
+	Activations                     uint64            // changes of single active consumers
+	Dead                            uint64            // dead letters that have not arrived
+	Stalls, Stalled                 uint64            // times when a queue did not deliver although it could; queues that do not now
+	BodiesInMemory                  uint64            // bytes of bodies that are in memory
+	BodiesSpilled                   uint64            // bytes of bodies that are on disk and not in the log
+	WaitingForDisk                  uint64            // persistent publishes not yet on disk
 	OldestUnacked                   time.Duration
 	BlockedBy                       map[string]uint64 // queues with ready messages that do not move, by reason
 	Unexamined                      uint64            // queues that could not be asked for the two before within the time

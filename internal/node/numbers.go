@@ -31,7 +31,7 @@ func (n *Node) values() metrics.Values {
 		Queues: metrics.Queues{
 			Queues: t.Queues, Quarantined: t.Quarantined, Orphans: uint64(len(n.queues.Orphans())),
 			Created: t.QueuesCreated, Deleted: t.QueuesDeleted,
-			Ready: t.Ready, Unacked: t.Unacked, Consumers: t.Consumers, ConsumerTimeouts: n.queues.Timeouts(), Activations: n.queues.Activations(), Dead: t.Dead,
+			Ready: t.Ready, Unacked: t.Unacked, Delayed: t.Delayed, Forwarded: t.Forwarded, ForwardedDropped: t.ForwardedDropped, Consumers: t.Consumers, ConsumerTimeouts: n.queues.Timeouts(), Activations: n.queues.Activations(), Dead: t.Dead,
 			BodiesInMemory: t.BodiesInMemory, BodiesSpilled: t.BodiesSpilled, WaitingForDisk: t.WaitingForDisk,
 			OldestUnacked: oldest, BlockedBy: blockedBy, Unexamined: unexamined,
 		},
@@ -173,9 +173,12 @@ func (n *Node) objects() metrics.Objects {
 			var q metrics.Queue
 			for h := range n.queues.Served() {
 				s, def := h.Stats(), h.Def()
+				if def.Store {
+					continue
+				}
 				q = metrics.Queue{
 					VHost: def.VHost, Name: def.Name,
-					Ready: s.Ready, Unacked: s.Unacked, Consumers: s.Consumers,
+					Ready: s.Ready, Unacked: s.Unacked, Delayed: s.Delayed, Consumers: s.Consumers,
 					BodiesInMemory: s.BodiesInMemory, BodiesSpilled: s.BodiesSpilled,
 					Published: s.Published, Delivered: s.Delivered, Redelivered: s.Redelivered, Acked: s.Acked,
 					GetsEmpty: s.GetsEmpty, WaitingForDisk: s.Unstable, Dead: s.Dead, Quarantined: h.Unavailable() != nil,

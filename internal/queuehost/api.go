@@ -167,6 +167,7 @@ type QueueDef struct {
 	Durable     bool
 	Exclusive   bool
 	AutoDelete  bool
+	Store       bool // it keeps the messages of an exchange: it has a name for people only, and is not listed
 	Args        wire.Table
 	Settings    *Settings // nil: nothing special. What it points to is not changed
 }

@@ -52,7 +52,7 @@ var listings = []listing{
 	{
 		name: "list_exchanges", short: "Lists exchanges", banner: "Listing exchanges for vhost $ ...",
 		segments: func(r *run, _ []string) []string { return []string{"exchanges", r.vhost} },
-		columns:  words("name type durable auto_delete internal arguments policy vhost"),
+		columns:  words("name type durable auto_delete internal arguments policy vhost messages_delayed"),
 		standard: words("name type"),
 	},
 	{
