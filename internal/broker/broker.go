@@ -90,6 +90,7 @@ type Broker struct {
 	counters    counters
 	collector   *collector
 	letters     *letters
+	redrives    redrives
 	replies     replies
 	histories   histories
 

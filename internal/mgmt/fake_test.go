@@ -11,6 +11,8 @@ import (
 
 // fakeBroker is a small broker in memory: enough of one that what ctl did can be seen in what ctl then lists.
 type fakeBroker struct {
+	redrive     broker.Redrive // that was asked for last
+	redriving   chan struct{}
 	users       []broker.User
 	passwords   map[string]string
 	vhosts      []broker.VHost
@@ -352,4 +354,24 @@ func (b *fakeBroker) AdminPauseQueue(vhost, name string, on bool) error {
 	}
 	q.Paused = on
 	return nil
+}
+
+// Redrive says something of each kind; of "long" it goes on until it is told to end.
+func (b *fakeBroker) Redrive(ctx context.Context, o broker.Redrive, progress func(broker.Redriven)) (broker.Redriven, error) {
+	b.redrive = o
+	said := broker.Redriven{Sent: 1, Passed: 2, Left: map[string]uint64{"no_queue": 3}}
+	if o.Queue == "nowhere" {
+		return broker.Redriven{}, fail(broker.NotFound, "no queue '%s'", o.Queue)
+	}
+	progress(said)
+	said.Sent, said.To = 4, map[string]uint64{"q": 3}
+	switch o.Queue {
+	case "ends":
+		return said, fail(broker.Unavailable, "the queue is gone")
+	case "long":
+		b.redriving <- struct{}{}
+		<-ctx.Done()
+		b.redriving <- struct{}{}
+	}
+	return said, nil
 }

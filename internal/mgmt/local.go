@@ -18,6 +18,7 @@ func (s *Server) localAPI() http.Handler {
 		}
 	}
 	api.handle("GET /api/settings", http.HandlerFunc(s.settings))
+	api.handle("POST /api/queues/{vhost}/{queue}/redrive", http.HandlerFunc(s.redrive))
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)

@@ -48,6 +48,7 @@ type Broker interface {
 	AdminDeleteQueue(vhost, name string, ifUnused, ifEmpty bool) (uint64, error)
 	AdminPurgeQueue(vhost, name string) (uint64, error)
 	AdminPauseQueue(vhost, name string, on bool) error
+	Redrive(ctx context.Context, o broker.Redrive, progress func(broker.Redriven)) (broker.Redriven, error)
 	AdminPublish(broker.AdminPublish) (queues int, err error)
 	AdminGet(vhost, queue string, n int, requeue bool) ([]broker.AdminMessage, error)
 	AdminForceDeleteQueue(vhost, name string) error

@@ -120,6 +120,44 @@ func TestOddNames(t *testing.T) {
 	}
 }
 
+// R475 R477: what a redrive is asked for arrives, its progress is printed as it comes, and it ends with its command.
+func TestRedrive(t *testing.T) {
+	b, o, _ := start(t, nil)
+	out := must(t, o, "redrive", "a/b", "-p", "v", "--to", "first", "--reason", "expired", "--queue", "x", "--older-than", "90m", "--limit", "7", "--rate", "1.5", "--dry-run")
+	if want := (broker.Redrive{VHost: "v", Queue: "a/b", First: true, Reason: "expired", From: "x", OlderThan: 90 * time.Minute, Limit: 7, Rate: 1.5, DryRun: true}); b.redrive != want {
+		t.Errorf("asked for %+v", b.redrive)
+	}
+	if want := "Looking which messages of queue 'a/b' in vhost 'v' could be sent back ...\n1 sent back, 2 passed over, 3 left\n" +
+		"4 would be sent back: q 3\n2 passed over\n3 left: they died in a queue that is gone\n"; out != want {
+		t.Errorf("%q", out)
+	}
+	out = must(t, o, "-q", "redrive", "a/b", "--exchange", "", "--routing-key", "k")
+	if r := b.redrive; out != "" || r.Exchange == nil || *r.Exchange != "" || *r.Key != "k" {
+		t.Errorf("%q, asked for %+v", out, r)
+	}
+	if out := must(t, o, "redrive", "a/b", "--formatter", "json"); strings.TrimSpace(out) != `{"sent":4,"passed":2,"left":{"no_queue":3},"to":{"q":3}}` {
+		t.Errorf("%s", out)
+	}
+	for queue, want := range map[string]int{"nowhere": ctl.ExitData, "ends": ctl.ExitUnavailable} {
+		if out, code := run(o, "redrive", queue); code != want {
+			t.Errorf("%s: code %d: %s", queue, code, out)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	b.redriving = make(chan struct{})
+	go func() {
+		defer close(ended)
+		c := ctl.Command(ctl.Streams{Out: io.Discard, Err: io.Discard}, o.Settings.DataDir)
+		c.SetArgs([]string{"redrive", "long"})
+		_ = c.ExecuteContext(ctx)
+	}()
+	<-b.redriving
+	cancel()
+	<-ended
+	<-b.redriving // the broker has heard of it
+}
+
 // R470: a queue is paused, listed as that, and goes on.
 func TestPauseQueue(t *testing.T) {
 	_, o, _ := start(t, nil)

@@ -162,6 +162,13 @@ var Differences = []Difference{
 		Why:      "as RabbitMQ 4.3: what a client writes is no history",
 	},
 	{
+		ID:       "redrive",
+		Subject:  "Sending dead letters back",
+		RabbitMQ: "there is no such command; a shovel moves all messages of a queue to another one",
+		Holdfast: "`ctl redrive` sends each to the queue that it died in, as it was there",
+		Why:      "where a message died is in its history",
+	},
+	{
 		ID:       "pause-queue",
 		Subject:  "Pausing the deliveries of a queue",
 		RabbitMQ: "there is no such command",

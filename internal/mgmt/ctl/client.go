@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -67,42 +68,11 @@ func (r *refused) Error() string { return r.Reason }
 
 // do makes one request and decodes the answer into out, if out is not nil.
 func (c *client) do(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		text, err := json.Marshal(in)
-		if err != nil {
-			return failf(ExitSoftware, "Error: %v", err)
-		}
-		body = bytes.NewReader(text)
-	}
-	request, err := http.NewRequestWithContext(ctx, method, "http://holdfast"+path, body)
+	answer, err := c.ask(ctx, method, path, in)
 	if err != nil {
-		return failf(ExitSoftware, "Error: %v", err)
-	}
-	request.Header.Set("Holdfast-Wait", strconv.FormatFloat(c.wait.Seconds(), 'f', -1, 64))
-	answer, err := c.http.Do(request)
-	if err != nil {
-		return c.unreachable(err)
+		return err
 	}
 	defer answer.Body.Close()
-	if why := answer.Header.Get("Holdfast-Stale"); why != "" {
-		c.stale = why
-	}
-	if what := answer.Header.Get("Holdfast-Incomplete"); what != "" {
-		c.lacks = what
-	}
-	if answer.StatusCode >= 300 {
-		r := &refused{status: answer.StatusCode}
-		var said struct {
-			refusal
-			Queues []json.RawMessage
-		}
-		err := json.NewDecoder(answer.Body).Decode(&said)
-		if r.refusal, r.queues = said.refusal, said.Queues; err != nil || r.Reason == "" {
-			r.Reason = "the node answered " + answer.Status
-		}
-		return r
-	}
 	if out == nil {
 		return nil
 	}
@@ -117,6 +87,67 @@ func (c *client) do(ctx context.Context, method, path string, in, out any) error
 		return c.unreachable(err)
 	}
 	return nil
+}
+
+// lines makes a request whose answer comes in lines, each of which is heard when it comes.
+func (c *client) lines(ctx context.Context, method, path string, in any, hear func(line []byte) error) error {
+	answer, err := c.ask(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if err := hear(lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return c.unreachable(err)
+	}
+	return nil
+}
+
+// ask makes one request. What it returns is an answer that has to be closed, and no refusal.
+func (c *client) ask(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return nil, failf(ExitSoftware, "Error: %v", err)
+		}
+		body = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://holdfast"+path, body)
+	if err != nil {
+		return nil, failf(ExitSoftware, "Error: %v", err)
+	}
+	request.Header.Set("Holdfast-Wait", strconv.FormatFloat(c.wait.Seconds(), 'f', -1, 64))
+	answer, err := c.http.Do(request)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if why := answer.Header.Get("Holdfast-Stale"); why != "" {
+		c.stale = why
+	}
+	if what := answer.Header.Get("Holdfast-Incomplete"); what != "" {
+		c.lacks = what
+	}
+	if answer.StatusCode < 300 {
+		return answer, nil
+	}
+	defer answer.Body.Close()
+	r := &refused{status: answer.StatusCode}
+	var said struct {
+		refusal
+		Queues []json.RawMessage
+	}
+	err = json.NewDecoder(answer.Body).Decode(&said)
+	if r.refusal, r.queues = said.refusal, said.Queues; err != nil || r.Reason == "" {
+		r.Reason = "the node answered " + answer.Status
+	}
+	return nil, r
 }
 
 // unreachable says why a request came to nothing.

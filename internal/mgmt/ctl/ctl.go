@@ -30,6 +30,7 @@ type run struct {
 
 	client *client
 	ctx    context.Context
+	whole  context.Context // without the timeout
 }
 
 // Command is `ctl`. Its errors are *Error; data is the data folder where --data does not name one.
@@ -106,7 +107,7 @@ func (r *run) cobra(c *command) *cobra.Command {
 			wait := time.Duration(r.timeout * float64(time.Second))
 			ctx, cancel := context.WithTimeout(cmd.Context(), wait)
 			defer cancel()
-			r.ctx, r.client = ctx, newClient(r.data, wait)
+			r.ctx, r.whole, r.client = ctx, cmd.Context(), newClient(r.data, wait)
 			err := exitCode(c.run(r, args), ExitData)
 			if r.client.stale != "" {
 				fmt.Fprintf(r.Err, "Warning: this may be out of date: %s\n", r.client.stale)

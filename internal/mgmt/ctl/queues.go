@@ -14,7 +14,7 @@ import (
 
 func queueCommands() []*command {
 	return []*command{
-		declareQueue(), purgeQueue(), deleteQueue(), pauseQueue(), resumeQueue(), publish(), get(), explain(), discard(),
+		declareQueue(), purgeQueue(), deleteQueue(), pauseQueue(), resumeQueue(), redrive(), publish(), get(), explain(), discard(),
 	}
 }
 
