@@ -20,7 +20,7 @@ type NodeAlarms struct {
 	Node  uint64
 	Name  string
 	Kinds []AlarmKind // the disk's first, as RabbitMQ tells them
-	Since time.Time // this node knows of it
+	Since time.Time   // this node knows of it
 
 	since int64 // the same by clock.Mono
 }
