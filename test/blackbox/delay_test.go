@@ -274,8 +274,10 @@ func TestDelayedExchangeOverRestart(t *testing.T) {
 func TestClusterDelayedExchange(t *testing.T) {
 	t.Parallel()
 	w := newWeb(t, 3)
+	until(t, "the nodes know of each other that they know such exchanges", func() bool {
+		return w.node[0].open().ExchangeDeclare("x", "x-delayed-message", true, false, false, false, amqp.Table{"x-delayed-type": "direct"}) == nil
+	})
 	ch := w.node[0].open()
-	ok(t, ch.ExchangeDeclare("x", "x-delayed-message", true, false, false, false, amqp.Table{"x-delayed-type": "direct"}))
 	w.quorum(1, "q")
 	must(ch.QueueDeclare("slow", true, false, false, false, amqp.Table{"x-queue-type": "quorum", "x-delivery-delay": int32(2500)}))(t)
 	ok(t, ch.QueueBind("q", "k", "x", false, nil))
