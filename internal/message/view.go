@@ -130,14 +130,14 @@ type Traits struct {
 // takes a few nanoseconds.
 func Special(head []byte) bool {
 	const named = 1<<wire.Priority | 1<<wire.Expiration
-	at := 1
-	for range 2 { // exchange and key
-		if at >= len(head) {
-			return false
-		}
-		at += 1 + int(head[at])
+	if len(head) < 2 {
+		return false
 	}
-	at += 4
+	at := 2 + int(head[1]) // behind the exchange is the key
+	if at >= len(head) {
+		return false
+	}
+	at += 5 + int(head[at]) // and the length of the properties, which begin with their flags
 	return at+2 <= len(head) && head[at-1]|head[at-2]|head[at-3]|head[at-4] != 0 && binary.BigEndian.Uint16(head[at:])&named != 0
 }
 

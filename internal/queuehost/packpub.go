@@ -62,7 +62,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 	from := int(h.nextPub)
 	persistent := h.isPersistent(&ps[from])
 	h.persistent = h.persistent || persistent
-	kind, part := h.traits(p, ps[from].Message.Head), ps[from].part
+	kind, plain, part := h.traits(p, ps[from].Message.Head), p.plain(ps[from].Message.Head), ps[from].part
 	r := run{from: from, persistent: persistent, cmd: uint32(len(p.cmds))}
 	n := h.numberAfter(p, kind.lane)
 	bytes := 0
@@ -72,7 +72,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 		if len(m.Message.Chunks) > 0 || m.part != part || h.isPersistent(m) != persistent || of != nil && m.Ticket != ps[from].Ticket {
 			break
 		}
-		if to > from && h.traits(p, m.Message.Head) != kind {
+		if to > from && (p.plain(m.Message.Head) != plain || !plain && h.traits(p, m.Message.Head) != kind) {
 			break
 		}
 		if to > from && (p.bytes+bytes >= replica.MaxEntryBytes || p.messages+to-from >= maxMessages) {
@@ -189,8 +189,16 @@ func (x *traits) terms() *queue.Terms {
 	return &queue.Terms{TTL: x.ttl, Delay: x.delay}
 }
 
-// traits reads those of a message from its head. Most messages have none: that is seen at a glance.
+// plain reports whether a message has no traits, as most have none: that is seen at a glance.
+func (p *pack) plain(head []byte) bool {
+	return !p.weigh && !p.delays && !(p.examine && message.Special(head))
+}
+
+// traits reads those of a message from its head.
 func (h *host) traits(p *pack, head []byte) (x traits) {
+	if p.plain(head) {
+		return x
+	}
 	if p.delays {
 		x.delay = p.delayOf(head)
 		if p.forwards {
