@@ -16,7 +16,8 @@
 //   - load.go: the scenarios that move messages: throughput, latency, fanout; soak.go, quarters.go: a long run in
 //     four parts; backlog.go; many.go: connections, queues, churn
 //   - audit.go, ledger.go: nothing confirmed is lost, order holds; recovery.go: the same across a killed broker; failover.go:
-//     the same while a node is away that others stand in for; takeover.go: how long many queues take for it
+//     the same while a node is away that others stand in for; takeover.go: how long many queues take for it;
+//     upheaval.go: declares and deletions, very many
 //   - echo.go, echo_conn.go: a fake broker that shows the floor; disk.go: the floor of the disk; page.go: messages
 //     per sync, from a metrics page
 //   - histogram.go, report.go, proc.go: figures

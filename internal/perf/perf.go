@@ -44,6 +44,8 @@ func scenarios() []scenario {
 			func(o *options) { o.many, o.parallel = []int{1000}, 16 }, (*options).manyQueueFlags, (*env).runQueues, false},
 		{"churn", "open and close connections, channels or exclusive queues over and over",
 			func(o *options) { o.what, o.parallel, o.time = "connection", 4, 5*time.Second }, (*options).churnFlags, (*env).runChurn, false},
+		{"topology", "declare and bind, close a connection with very many exclusive queues, or delete a queue with very many bindings",
+			presetUpheaval, (*options).upheavalFlags, (*env).runUpheaval, false},
 		{"soak", "a long run at half the highest rate, or at --rate, with figures for each quarter of the time",
 			presetSoak, (*options).soakFlags, (*env).runSoak, false},
 		{"audit", "numbered messages: nothing confirmed is lost, order holds, what comes twice is marked as redelivered",

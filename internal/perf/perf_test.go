@@ -147,6 +147,18 @@ func TestManyThings(t *testing.T) {
 	if err != nil || r.Call.Count != 50 || r.Figures["delete_rate"] <= 0 {
 		t.Errorf("queues: %v %+v", err, r.Report)
 	}
+	for options, figure := range map[string]string{
+		"-n 40":                           "commands_rate",
+		"--what unbind -n 40 -x 2 -z 0.1": "confirm_p999_ratio",
+	} {
+		r, err = measured(t, append([]string{"topology", "-h", addr}, strings.Fields(options)...)...)
+		if err != nil || r.Figures[figure] <= 0 {
+			t.Errorf("topology %s: %v %+v", options, err, r.Report)
+		}
+	}
+	if _, err = measured(t, "topology", "-h", addr, "--what", "nothing"); err == nil {
+		t.Error("nothing was changed")
+	}
 	for _, what := range []string{"connection", "channel", "queue"} {
 		r, err = measured(t, "churn", "-h", addr, "--what", what, "-z", "0.05")
 		if err != nil || r.Call == nil || r.Figures["failed"] != 0 {
