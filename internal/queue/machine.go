@@ -57,7 +57,8 @@ func (m *Machine) Apply(e *Entry, fx *Effects) {
 	m.applied = e.Index
 	m.now = max(m.now, e.Time)
 	fx.command = 0
-	if m.extra != nil {
+	restart := len(e.Commands) > 0 && e.Commands[0].Kind == Recover // then there is nobody to whom what is due could be given
+	if m.extra != nil && !restart {
 		m.passTime(fx)
 		if len(e.Commands) == 0 {
 			m.afterwards(fx)
@@ -67,6 +68,9 @@ func (m *Machine) Apply(e *Entry, fx *Effects) {
 	for i := range e.Commands {
 		fx.command = uint32(i)
 		m.command(&e.Commands[i], fx)
+		if restart && i == 0 && m.extra != nil {
+			m.passTime(fx)
+		}
 		if m.extra != nil {
 			m.afterwards(fx)
 		}

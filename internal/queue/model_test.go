@@ -28,6 +28,8 @@ type model struct {
 	events   []string           // what happened in the entry, in order
 	released []string           // and what was released
 	sent     map[sentKey]Effect // what the machine has sent, by delivery
+
+	restart bool // the command is the first one of an entry, and a Recover
 }
 
 type modelMessage struct {
@@ -89,14 +91,22 @@ func (m *model) event(format string, args ...any) {
 func (m *model) apply(e *Entry) (events, released []string) {
 	m.now = max(m.now, e.Time)
 	m.events, m.released = nil, nil
+	restart := len(e.Commands) > 0 && e.Commands[0].Kind == Recover
+	if !restart {
+		m.passTime()
+	}
+	for i := range e.Commands {
+		m.restart = restart && i == 0
+		m.command(&e.Commands[i])
+	}
+	return m.events, m.released
+}
+
+func (m *model) passTime() {
 	m.keepWindow()
 	m.ripen()
 	m.serve()
 	m.expire()
-	for i := range e.Commands {
-		m.command(&e.Commands[i])
-	}
-	return m.events, m.released
 }
 
 func (m *model) command(c *Command) {
@@ -385,13 +395,20 @@ func (m *model) recover(c *Command) {
 		if x.transient {
 			m.release(x, Lost)
 			dropped++
-		} else if m.handedOut && !c.Clean {
-			x.redelivered = x.redelivered || x.dead == 0 && x.until == 0
 		}
 		x.told = false
 	}
+	m.ripen()
+	for _, x := range m.messages {
+		if m.handedOut && !c.Clean {
+			x.redelivered = x.redelivered || x.dead == 0 && x.until == 0
+		}
+	}
 	m.handedOut = false
 	m.event("recovered, %d dropped", dropped)
+	if m.restart {
+		m.passTime()
+	}
 }
 
 // serve gives messages out until there are none or nobody can take one.

@@ -162,6 +162,9 @@ func (m *Machine) recover(c *Command, fx *Effects) {
 	}
 	tellAll := m.handedOut && !c.Clean
 	dropped := m.recoverDead(fx) + m.recoverLater(fx)
+	if m.extra != nil {
+		m.ripen(fx) // those may have been handed out
+	}
 	for i := range m.lanes {
 		lane := uint8(i)
 		m.lanes[i].runs.change(func(r run) (run, bool) {
