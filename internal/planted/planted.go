@@ -37,6 +37,8 @@ const (
 	EpochForgotten    // an epoch that is asked for again says that nothing was accepted before it
 	PurgeTakesHeld    // a purge takes what a consumer holds, too
 	DeadlineLost      // a message that comes back does not expire any more
+	PauseLeaks        // now and then a message of a queue that is paused is delivered
+	DelayHalved       // a message waits for half of its time
 	LimitEarly        // a message that has come back as often as it may is dead
 	TwoActive         // now and then a consumer gets messages though another one is the single active one
 	RefusalsForgotten // what was refused in an epoch is forgotten when it is closed
@@ -65,6 +67,7 @@ const (
 	SettingsForgotten // a new leader does not look what the catalog says of its queue
 	LettersUntold     // a new leader does not hand over the dead letters that it finds
 	DueUndone         // nobody wakes when a message expires
+	DelayUnread       // what a message says of its own delay is not looked at
 
 	// node/catgroup
 	CommandSkipped // a node leaves out a command of another one now and then
@@ -107,6 +110,8 @@ var names = [...]string{
 	EpochForgotten:     "epoch forgotten",
 	PurgeTakesHeld:     "purge takes held",
 	DeadlineLost:       "deadline lost",
+	PauseLeaks:         "pause leaks",
+	DelayHalved:        "delay halved",
 	LimitEarly:         "limit early",
 	TwoActive:          "two active",
 	RefusalsForgotten:  "refusals forgotten",
@@ -133,6 +138,7 @@ var names = [...]string{
 	SettingsForgotten:  "settings forgotten",
 	LettersUntold:      "letters untold",
 	DueUndone:          "due undone",
+	DelayUnread:        "delay unread",
 	CommandSkipped:     "command skipped",
 	CommandTwice:       "command twice",
 	StateUnheard:       "state unheard",

@@ -9,6 +9,9 @@ import (
 // in, and refuses the others. It is the same as if they came one by one.
 func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Effects) {
 	size, delay := c.Bytes/uint64(c.Count), wholeMilliseconds(c.terms().Delay)
+	if planted.Is(planted.DelayHalved) {
+		delay /= 2
+	}
 	deadline, mortal := m.deadline(c.terms().TTL, delay)
 	reason, keyed := NoRoom, m.extra.keyed(c)
 	if m.extra.deadFull() {

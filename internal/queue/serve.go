@@ -148,7 +148,7 @@ func (m *Machine) serve(fx *Effects) {
 			return
 		}
 		if m.extra != nil {
-			if !m.extra.set.gives() {
+			if !m.extra.set.gives() && !(planted.Is(planted.PauseLeaks) && m.applied%8 == 0) {
 				return
 			}
 			if m.expireFront(m.top(), fx) {

@@ -225,7 +225,7 @@ func (h *host) traits(p *pack, head []byte) (x traits) {
 // delayOf returns for how many ns a message waits before it is ready.
 func (p *pack) delayOf(head []byte) uint64 {
 	v, err := message.Parse(head)
-	if err != nil {
+	if err != nil || planted.Is(planted.DelayUnread) {
 		return p.delay
 	}
 	return max(p.delay, uint64(message.Delay(v.Properties))*1e6)

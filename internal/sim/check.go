@@ -27,6 +27,7 @@ type record struct {
 
 	rank      int   // by its priority
 	expires   int64 // ms after its publish; 0: not by itself
+	delay     int64 // ms that it waits before it is ready
 	examined  bool  // that counts
 	born      int64 // clock.Mono: when it was published
 	toldAt    int64
@@ -44,8 +45,9 @@ type record struct {
 
 // stream is messages of one publisher that overtake none of the others.
 type stream struct {
-	by   *client
-	rank int
+	by    *client
+	rank  int
+	delay int64
 }
 
 // checker compares what clients were told with what they got.
@@ -62,7 +64,7 @@ type checker struct {
 type Stats struct {
 	Published, Delivered, Redelivered, Accepted, Unknown, Refused, Full, Damages, PutBack, Hits, Repaired, Commands, Restored, Buried, compared, counted int
 
-	Policies, Letters, Deaths int
+	Policies, Pauses, Letters, Deaths int
 
 	Faults map[string]int // by kind
 }
@@ -81,7 +83,7 @@ func (k *checker) name() string {
 
 func (k *checker) publish(c *client, persistent bool) *record {
 	k.order[c]++
-	r := &record{id: uint64(len(k.records) + 1), by: c, order: k.order[c], persistent: persistent, crashes: c.q.crashes, left: c.q.left, born: k.w.clk.Mono()}
+	r := &record{id: uint64(len(k.records) + 1), by: c, order: k.order[c], persistent: persistent, crashes: c.q.crashes, left: c.q.left, born: k.w.clk.Mono(), delay: max(c.q.delay, 0)}
 	r.examined = k.w.o.Settings && k.w.examined()
 	if p := c.q.purge; p != nil && (p.open || k.w.clk.Mono() < p.until) {
 		r.purgeable = true
@@ -169,7 +171,7 @@ func (k *checker) delivered(s *consumer, id uint64, d queuehost.Delivery) *recor
 		w.failf("%s got message %d, which was settled", s.name, id)
 	}
 	if !d.Redelivered && (r.rank == 0 || r.examined || !w.o.Settings) { // at the first level none ranks above another
-		of := stream{r.by, r.rank}
+		of := stream{r.by, r.rank, r.delay}
 		if last := s.last[of]; r.order <= last {
 			w.failf("%s got message %d of a publisher after a later one", s.name, id)
 		}
@@ -178,6 +180,7 @@ func (k *checker) delivered(s *consumer, id uint64, d queuehost.Delivery) *recor
 	if r.death != nil {
 		w.failf("%s got message %d, which has died (%v)", s.name, id, r.death.reason)
 	}
+	k.waited(s, r)
 	k.inTime(s, r)
 	k.alone(s)
 	k.counts(s, r, int(d.Count))

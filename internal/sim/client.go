@@ -105,6 +105,9 @@ func (w *World) act() {
 	if w.o.Settings && w.rng.IntN(150) == 0 {
 		w.policy()
 	}
+	if w.o.Settings && w.rng.IntN(150) == 0 {
+		w.pause()
+	}
 	switch k := w.rng.IntN(1000); {
 	case k < 4 && w.o.Reshapes:
 		w.reshape()
@@ -193,9 +196,7 @@ func (w *World) message(r *record) message.Message {
 		m.Head = binary.BigEndian.AppendUint32(m.Head, uint32(len(m.Chunks)))
 		return m
 	}
-	var properties []byte
-	properties, r.rank, r.expires = w.properties()
-	b.Begin("", "", properties, uint64(size), true)
+	b.Begin("", "", w.properties(r), uint64(size), true)
 	b.Write(fill(make([]byte, size), id, 0))
 	return b.Message()
 }

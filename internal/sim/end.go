@@ -31,6 +31,7 @@ func (w *World) finish() {
 	}
 	if w.o.Settings {
 		w.punctual()
+		w.goOn()
 	}
 	w.heldByNobody()
 	for _, n := range w.nodes {
@@ -252,7 +253,7 @@ func (w *World) useAll() {
 				return
 			}
 			from.publish(1)
-			w.rest(2)
+			w.rest(2 + int(max(q.delay, 0)/50))
 			to.get()
 			w.rest(2)
 			if s := to.getter; len(s.held) != 1 || s.held[0].r.by != from || s.held[0].r.outcome != queuehost.Accepted || !s.held[0].r.told {

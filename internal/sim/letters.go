@@ -125,8 +125,8 @@ func (k *checker) died(r *record, reason queue.Reason) {
 		if r.expires > 0 && (bound == 0 || r.expires < bound) {
 			bound = r.expires
 		}
-		if age := w.clk.Mono() - r.born; bound == 0 || age < (bound-20)*int64(time.Millisecond) {
-			w.failf("message %d has expired after %v, and has %d ms", r.id, time.Duration(age), bound)
+		if age := w.clk.Mono() - r.born; bound == 0 || age < (r.delay+bound-20)*int64(time.Millisecond) {
+			w.failf("message %d has expired after %v, and has %d ms after %d ms", r.id, time.Duration(age), bound, r.delay)
 		}
 	case queue.Exhausted:
 		if most := r.mostReturns(); q.may.least < 0 || q.home == 0 && most <= q.may.least {

@@ -33,7 +33,10 @@ type simQueue struct {
 	active    *consumer // of a single active one: who got something last
 	deaths    map[uint64]*death
 	lastDeath uint64
-	unread    bool          // some of its letters could not be read where it was led: their order is not known
+	unread    bool  // some of its letters could not be read where it was led: their order is not known
+	delay     int64 // of its arguments, ms; -1: its messages do not wait, whatever they say
+	flipped   int64 // clock.Mono: when people have paused it last, or had it go on
+	seen      seen
 	expires   time.Duration // after so long without use it goes; 0: it stays
 	expired   bool          // it was about to
 	used      int64         // clock.Mono: somebody has used it since
@@ -77,7 +80,7 @@ func (w *World) named(name string) *simQueue {
 
 // met takes note of a queue that the first node has heard of.
 func (w *World) met(q *catalog.Queue, v *catalog.View) {
-	s := &simQueue{def: broker.QueueDef(q)}
+	s := &simQueue{def: broker.QueueDef(q), delay: -1}
 	if q.Type != catalog.Quorum {
 		s.home = q.Home
 	}
@@ -88,6 +91,9 @@ func (w *World) met(q *catalog.Queue, v *catalog.View) {
 		expires, _ := q.Args.Get("x-expires")
 		ms, _ := expires.Int()
 		s.expires, s.used = time.Duration(ms)*time.Millisecond, w.clk.Mono()
+		if d, is := q.Args.Get("x-delivery-delay"); is {
+			s.delay, _ = d.Int()
+		}
 	}
 	if w.named(q.Name) != nil || !slices.ContainsFunc(w.orders.decls, func(x *decl) bool { return x.name == q.Name }) {
 		w.failf("queue %s comes to be, and nobody has declared it, or it was there", q.Name)

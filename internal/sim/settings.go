@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
+	"holdfast/internal/message"
 	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
@@ -81,6 +83,9 @@ func (w *World) arguments(classic bool) map[string]any {
 	if w.rng.IntN(3) == 0 {
 		args["x-message-ttl"] = w.someTime()
 	}
+	if w.rng.IntN(5) == 0 {
+		args["x-delivery-delay"] = w.rng.IntN(2) * w.rng.IntN(8000) // none of its own, and those of the messages
+	}
 	if !classic && w.rng.IntN(3) == 0 {
 		args["x-delivery-limit"] = w.rng.IntN(5)
 	}
@@ -101,25 +106,32 @@ var overflows = []string{"drop-head", "reject-publish", "reject-publish", "rejec
 // someTime is a time after which messages expire, in ms.
 func (w *World) someTime() int { return 500 + w.rng.IntN(20000) }
 
-// properties are those of a message, and what they say: how it ranks, and when it expires (ms; 0: never).
-func (w *World) properties() (p []byte, rank int, expires int64) {
+// properties are those of a message, and notes what they say: how it ranks, when it expires, and how long it waits.
+func (w *World) properties(r *record) (p []byte) {
 	p = []byte{0, 0}
 	if !w.o.Settings || w.plain {
-		return p, 0, 0
+		return p
+	}
+	if r.by.q.delay >= 0 && w.rng.IntN(3) == 0 {
+		ms := int64(w.rng.IntN(12000))
+		r.delay = max(r.delay, ms)
+		p[0] |= 1 << (wire.Headers - 8)
+		t := wire.NewTable(map[string]any{message.DelayHeader: ms})
+		p = append(binary.BigEndian.AppendUint32(p, uint32(len(t))), t...)
 	}
 	if w.rng.IntN(4) == 0 {
-		rank = w.rng.IntN(9)
+		rank := w.rng.IntN(9)
 		p[0] |= 1 << (wire.Priority - 8)
 		p = append(p, byte(rank))
-		rank++
+		r.rank = rank + 1
 	}
 	if w.rng.IntN(8) == 0 {
-		expires = int64(w.someTime())
+		r.expires = int64(w.someTime())
 		p[0] |= 1 << (wire.Expiration - 8)
-		text := fmt.Sprint(expires)
+		text := fmt.Sprint(r.expires)
 		p = append(append(p, byte(len(text))), text...)
 	}
-	return p, rank, expires
+	return p
 }
 
 // lettersPolicy is the policy by which queues whose names end with a d have dead letters from the beginning. Any other policy that holds for
@@ -247,7 +259,7 @@ func (k *checker) inTime(s *consumer, r *record) {
 	if bound == 0 || !r.told || r.outcome != queuehost.Accepted || k.isLoose(s.c.n) {
 		return
 	}
-	if late := s.since - r.toldAt - bound*int64(time.Millisecond); late > int64(100*time.Millisecond) {
+	if late := s.since - r.toldAt - (bound+r.delay)*int64(time.Millisecond); late > int64(100*time.Millisecond) {
 		k.w.failf("%s got message %d, which had expired %v before it was asked for", s.name, r.id, time.Duration(late))
 	}
 }
@@ -277,7 +289,7 @@ func (w *World) settingsEnd(q *simQueue, state []byte) {
 		return
 	}
 	e, s := v.Effective(def), m.Settings()
-	if s.MaxLength != queue.Limit(e.MaxLength) || s.MaxBytes != queue.Limit(e.MaxBytes) || s.Overflow != queue.Overflow(e.Overflow) ||
+	if s.Paused != def.Paused || s.MaxLength != queue.Limit(e.MaxLength) || s.MaxBytes != queue.Limit(e.MaxBytes) || s.Overflow != queue.Overflow(e.Overflow) ||
 		s.TTL != queue.Limit(e.MessageTTL) || s.DeliveryLimit != queue.Limit(e.DeliveryLimit) ||
 		s.SingleActive != e.SingleActive || (s.DeadLetter != queue.NoDeadLetter) != e.DeadLetter.On {
 		w.failf("queue %d: it goes by %+v, and there holds %+v", q.def.ID, s, e.Settings)
@@ -295,10 +307,11 @@ func (n *node) inspect(id seglog.GroupID, index uint64, state []byte) {
 		return
 	}
 	s := m.Settings()
-	if most, is := s.MaxLength.Get(); is && s.Overflow == queue.OverflowDropHead && m.Ready()+m.Delayed() > most {
+	n.w.seesPaused(n, id, index, m)
+	if most, is := s.MaxLength.Get(); is && s.Overflow == queue.OverflowDropHead && m.Ready() > 0 && m.Ready()+m.Delayed() > most { // what waits is not dropped
 		n.w.failf("node %d, queue %d: at entry %d it has %d ready messages, and may have %d", n.id, id, index, m.Ready(), most)
 	}
-	if most, is := s.MaxBytes.Get(); is && s.Overflow == queue.OverflowDropHead && m.ReadyBytes() > most {
+	if most, is := s.MaxBytes.Get(); is && s.Overflow == queue.OverflowDropHead && m.Ready() > 0 && m.ReadyBytes() > most {
 		n.w.failf("node %d, queue %d: at entry %d it has %d bytes of ready messages, and may have %d", n.id, id, index, m.ReadyBytes(), most)
 	}
 }
@@ -316,6 +329,9 @@ func (w *World) punctual() {
 				if err := m.Restore(state); err != nil {
 					w.failf("queue %d: its state cannot be read: %v", q.def.ID, err)
 					return
+				}
+				if def := w.nodes[0].view().QueueByID(q.id()); def != nil && m.Ready() > 0 && m.Settings().Paused != def.Paused { // else that can wait
+					w.failf("queue %d: it is paused: %v, and should be: %v", q.def.ID, m.Settings().Paused, def.Paused)
 				}
 				if at, is := m.NextDeadline(); is && at < w.clk.Now().Add(-time.Second).UnixNano() {
 					w.failf("queue %d: something was due %v ago", q.def.ID, time.Duration(w.clk.Now().UnixNano()-at))

@@ -91,6 +91,7 @@ func (s *Stats) add(o Stats) {
 	s.Restored += o.Restored
 	s.Buried += o.Buried
 	s.Policies += o.Policies
+	s.Pauses += o.Pauses
 	s.Letters += o.Letters
 	s.Deaths += o.Deaths
 	s.compared += o.compared
