@@ -63,6 +63,27 @@ func TestPausedQueue(t *testing.T) {
 	})
 }
 
+// R470: an empty queue says that it is paused, though nothing is written for it before the next entry.
+func TestEmptyPausedQueue(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)}, newest)
+	reg := r.host(7).reg
+	reg.SetSettings(7, Settings{Settings: queue.Settings{Paused: true}})
+	r.settle()
+	n := len(r.log.records)
+	r.queue(7).Explain(func(x Explanation) {
+		if len(x.Lines) < 2 || x.BlockedBy != "" || !strings.HasPrefix(x.Lines[1], "The queue is paused") {
+			t.Errorf("explained: %+v", x)
+		}
+	})
+	r.settle()
+	want(t, "entries", len(r.log.records), n)
+	s := &sink{}
+	r.queue(7).Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	publish(r.queue(7), nil, true, "a")
+	r.settle()
+	want(t, "delivered", len(s.got), 0)
+}
+
 // R471
 func TestPausedQueueIsRestarted(t *testing.T) {
 	paused := queue.Settings{Paused: true}

@@ -137,7 +137,7 @@ func (h *host) explain() Explanation {
 	case h.holding:
 		x.BlockedBy = "disk"
 		say("The first deliveries since the start wait until entry %d is on disk.", h.holdUntil)
-	case e.Paused:
+	case h.wanted().Paused: // an empty queue is set to that with the next entry
 		if e.Ready > 0 {
 			x.BlockedBy = "paused"
 		}
