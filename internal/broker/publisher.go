@@ -118,6 +118,16 @@ type Route struct {
 // times its Ticket hears an outcome.
 func (r *Route) Queues() int { return len(r.slots) }
 
+// LeadsTo reports whether the message goes to the queue that s is a subscription to.
+func (r *Route) LeadsTo(s *Subscription) bool {
+	for _, slot := range r.slots {
+		if slot.handle == s.handle {
+			return true
+		}
+	}
+	return false
+}
+
 // Unroutable reports whether the message leads nowhere. A reply to a direct reply-to consumer that has left is dropped like one
 // that it would not have read.
 func (r *Route) Unroutable() bool { return len(r.slots) == 0 && !r.replied }

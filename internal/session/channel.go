@@ -258,9 +258,14 @@ func (ch *channel) flush() {
 		ch.publisher.Flush()
 	}
 	if len(ch.settling.parts) > 0 {
-		ch.settling.flush()
-		ch.flow.serve()
+		ch.flushSettled()
 	}
+}
+
+// flushSettled hands on the acknowledgements that were collected.
+func (ch *channel) flushSettled() {
+	ch.settling.flush()
+	ch.flow.serve()
 }
 
 // noteConfirms enters collected publishes into what the publisher is owed; it

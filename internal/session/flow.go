@@ -331,6 +331,16 @@ func (s *settling) add(c checkout, how broker.Settlement) {
 	s.parts = append(s.parts, settlingPart{c.holder, how, []broker.Range{{First: c.id, Last: c.id}}})
 }
 
+// isOf reports whether something is of a queue that a message goes to.
+func (s *settling) isOf(route *broker.Route) bool {
+	for i := range s.parts {
+		if route.LeadsTo(s.parts[i].holder.sub) {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *settling) flush() {
 	for i := range s.parts {
 		p := &s.parts[i]

@@ -203,6 +203,9 @@ func (ch *channel) routeAgain(m message.Message, whole wire.Properties) (broker.
 // confirms, nil if nobody waits.
 func (ch *channel) publish(route broker.Route, m message.Message, mandatory bool, ticket broker.Ticket, seq uint64) {
 	ch.touch()
+	if len(ch.settling.parts) > 0 && ch.settling.isOf(&route) {
+		ch.flushSettled() // or the queue would not know yet who has room for the message
+	}
 	n := route.Queues()
 	if mandatory && route.Unroutable() {
 		ch.publisher.Returned(route, m)

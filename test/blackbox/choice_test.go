@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"holdfast/test/raw"
 )
 
 // R521: messages go to the consumer of the highest priority that has room, to others only while it has none.
@@ -237,4 +239,32 @@ func TestReturnedKeepsItsPriority(t *testing.T) {
 	ok(t, d.Nack(false, true))
 	settled(t, ch)
 	equal(t, "order", emptied(t, q), "1 2 0")
+}
+
+// R527: what a channel acknowledges has its effect before what it publishes afterwards to the same queue, also where both come at once.
+// To the leader of a quorum queue, and to another node, acknowledgements have a path of their own.
+func TestAckBeforePublish(t *testing.T) {
+	t.Parallel()
+	q := queue(t, open(t))
+	s := frames(t)
+	must(s.Call(1, raw.BasicQos, raw.BasicQosOk, uint32(0), uint16(1), raw.Bits{false}))(t)
+	for tag, priority := range map[string]uint32{"spare": 0, "first": 10} {
+		must(s.Call(1, raw.BasicConsume, raw.BasicConsumeOk, uint16(0), q, tag, raw.Bits{false, false, false, false},
+			raw.Fields(raw.Field("x-priority", 'I', priority))))(t)
+	}
+	ok(t, s.Publish(1, "", q, raw.NoProperties, []byte("x")))
+	for range 20 {
+		a := must(s.Expect(1, raw.BasicDeliver))(t)
+		equal(t, "consumer", a.Str(), "first")
+		tag := a.U64()
+		for range 2 { // header and body
+			must(s.ReadFrame())(t)
+		}
+		b := raw.AppendFrame(nil, raw.FrameMethod, 1, raw.Method(raw.BasicAck, tag, raw.Bits{false}))
+		b = raw.AppendFrame(b, raw.FrameMethod, 1, raw.Method(raw.BasicPublish, uint16(0), "", q, raw.Bits{false, false}))
+		b = raw.AppendFrame(b, raw.FrameHeader, 1, raw.Header(1, raw.NoProperties))
+		b = raw.AppendFrame(b, raw.FrameBody, 1, []byte("x"))
+		_, err := s.Conn.Write(b)
+		ok(t, err)
+	}
 }
