@@ -24,6 +24,7 @@ type record struct {
 	doubt      bool      // whoever did that crashed, or was taken for dead: nobody may have heard of it
 	doneBy     *client
 	purgeable  bool // a purge may have taken it
+	seen       bool // a delivery of it has come to somebody, whoever that was
 
 	rank      int   // by its priority
 	expires   int64 // ms after its publish; 0: not by itself
@@ -65,6 +66,8 @@ type Stats struct {
 	Published, Delivered, Redelivered, Accepted, Unknown, Refused, Full, Damages, PutBack, Hits, Repaired, Commands, Restored, Buried, compared, counted int
 
 	Policies, Pauses, Letters, Deaths int
+
+	Committed, Uncommitted int // transactions that have happened, that have not
 
 	Faults map[string]int // by kind
 }
@@ -142,6 +145,7 @@ func (k *checker) delivered(s *consumer, id uint64, d queuehost.Delivery) *recor
 		return nil
 	}
 	r := k.records[id-1]
+	r.seen = true
 	if r.by.q != s.c.q {
 		w.failf("%s got message %d of another queue", s.name, id)
 	}

@@ -129,6 +129,10 @@ func (w *World) act() {
 		return
 	}
 	c := n.clients[w.rng.IntN(len(n.clients))]
+	if w.o.Transactions && w.rng.IntN(6) == 0 {
+		c.transact()
+		return
+	}
 	switch k := w.rng.IntN(1000); {
 	case k < 450:
 		c.publish(1 + w.rng.IntN(6))

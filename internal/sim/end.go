@@ -57,6 +57,7 @@ func (w *World) finish() {
 	w.plain = w.o.Settings
 	w.useAll()
 	w.lettersEnd()
+	w.transactionsEnd()
 	w.changesEnd() // damage may have been found only now
 	w.compare()
 	w.orders.end()

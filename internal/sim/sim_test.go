@@ -94,6 +94,8 @@ func (s *Stats) add(o Stats) {
 	s.Pauses += o.Pauses
 	s.Letters += o.Letters
 	s.Deaths += o.Deaths
+	s.Committed += o.Committed
+	s.Uncommitted += o.Uncommitted
 	s.compared += o.compared
 	s.counted += o.counted
 	if s.Faults == nil {

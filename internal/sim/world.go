@@ -26,23 +26,24 @@ type Options struct {
 	Queues  int // quorum queues
 	Classic int // queues that live on one node
 	// What members keep for others that are behind; 0: as much as ever. With little, states are sent.
-	KeepTail    int64
-	KeepEntries int
-	Steps       int // of clients
-	Faults      int
-	Lanes       [lanes]int                       // bytes that are on their way on each lane at most; 0: any number
-	Window      int64                            // bytes of publishes that one node may have on their way to another; 0: as ever
-	Rest        bool                             // groups without anything to do rest
-	Frail       uint64                           // a node whose log is damaged now and then; 0: none
-	Big         bool                             // every other message is in chunks
-	Relayed     bool                             // a node counts as alive that somebody else hears
-	Reshapes    bool                             // members change
-	Deletes     bool                             // queues are deleted, and others declared
-	Purges      bool                             // queues are purged
-	Settings    bool                             // arguments and policies ask for more than a plain queue
-	RaiseAt     int                              // with Settings: the step from which on the cluster may go to the latest level
-	Watch       uint64                           // a message whose life is told
-	Trace       func(format string, args ...any) // nil: nobody reads along
+	KeepTail     int64
+	KeepEntries  int
+	Steps        int // of clients
+	Faults       int
+	Lanes        [lanes]int                       // bytes that are on their way on each lane at most; 0: any number
+	Window       int64                            // bytes of publishes that one node may have on their way to another; 0: as ever
+	Rest         bool                             // groups without anything to do rest
+	Frail        uint64                           // a node whose log is damaged now and then; 0: none
+	Big          bool                             // every other message is in chunks
+	Relayed      bool                             // a node counts as alive that somebody else hears
+	Reshapes     bool                             // members change
+	Deletes      bool                             // queues are deleted, and others declared
+	Purges       bool                             // queues are purged
+	Settings     bool                             // arguments and policies ask for more than a plain queue
+	Transactions bool                             // clients commit transactions, too; without Settings
+	RaiseAt      int                              // with Settings: the step from which on the cluster may go to the latest level
+	Watch        uint64                           // a message whose life is told
+	Trace        func(format string, args ...any) // nil: nobody reads along
 }
 
 // World is a cluster, its clients, and what happens to them.
@@ -61,6 +62,7 @@ type World struct {
 	scratch    []byte
 	builder    message.Builder
 	check      checker
+	txs        []*transaction
 	steps      int
 	err        error
 	calm       bool // no more faults
@@ -162,7 +164,7 @@ func (n *node) start(fs *vfs.Mem, before ledger) {
 	n.reg = queuehost.New(queuehost.Options{
 		Log: log, Node: n.rep, Clock: n.clk, Logger: quiet, Link: farLink{n}, Incarnation: n.starts, Stepped: true,
 		TailCache: 16 << 10, PeerCredit: w.o.Window, NewReader: func() *queuehost.Reader { return queuehost.NewReader(log.NewReader()) },
-		Level:   func() uint16 { return n.view().Level() },
+		Level:   n.level,
 		Applied: n.applied, Member: func(node uint64) bool { return n.view().Node(node) != nil },
 		Deleted: func(id seglog.GroupID) bool {
 			return id <= seglog.GroupID(n.view().LastQueue()) && n.view().QueueByID(catalog.QueueID(id)) == nil
