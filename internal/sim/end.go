@@ -316,6 +316,7 @@ func (w *World) compare() {
 		}
 		if len(members) > 0 {
 			w.settingsEnd(q, state)
+			w.partsEnd(q, state)
 		}
 	}
 }

@@ -123,3 +123,16 @@ func (w *World) transactionsEnd() {
 		}
 	}
 }
+
+// partsEnd says that a queue has parts of transactions that nobody will commit.
+func (w *World) partsEnd(q *simQueue, state []byte) {
+	m := queue.New()
+	if !w.o.Transactions || w.err != nil {
+		return
+	}
+	if err := m.Restore(state); err != nil {
+		w.failf("queue %d: %v", q.def.ID, err)
+	} else if n := m.Uncommitted(); n > 0 {
+		w.failf("queue %d: %d messages belong to transactions that nobody commits", q.def.ID, n)
+	}
+}
