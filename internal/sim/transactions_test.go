@@ -10,7 +10,7 @@ import (
 func TestTransactions(t *testing.T) {
 	n, from, steps := *seeds, *first, *acts
 	if n == 0 {
-		n = 10
+		n = 6
 	}
 	if steps == 0 {
 		steps = freshActs
