@@ -50,9 +50,10 @@ crash-short: build ## a few rounds of it
 power: ## the power cut at each of the first thousand calls of the disk, on the whole broker
 	$(GO) test ./internal/node -run 'TestPowerCutAtEveryCall' -v -timeout 30m -args -power.calls 1000
 
-flood: build ## publishers without consumers, in 512 MiB of memory: with bodies kept in memory, and with what is set by default
+flood: build ## publishers without consumers, in 512 MiB of memory: bodies kept in memory, what is set by default, very large messages
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash flood
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash overflow
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash torrent
 
 flood-short: build ## the first of them
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash flood

@@ -3,6 +3,8 @@ package queuehost
 import (
 	"sync"
 	"sync/atomic"
+
+	"holdfast/internal/clock"
 )
 
 // Credit bounds what one connection has in flight towards queues. Publishes
@@ -13,6 +15,8 @@ type Credit struct {
 	inflow  *inflow      // of another node, if it is that one's
 	inbox   atomic.Int64 // of used, what no queue has applied yet
 	used    atomic.Int64
+	coming  atomic.Int64  // bytes of messages that are not complete
+	came    atomic.Int64  // of those, all that have ever come
 	waiting atomic.Bool   // somebody waits; the pool's mutex guards the rest
 	waits   int           // how many
 	wake    chan struct{} // closed when they may look again
@@ -22,6 +26,8 @@ type Credit struct {
 type creditPool struct {
 	perConnection, node int64
 	used                atomic.Int64
+	coming              coming
+	clock               clock.Clock
 
 	mu      sync.Mutex
 	waiters map[*Credit]struct{}
@@ -44,7 +50,7 @@ const overhead = 256
 func (p *Publish) cost() int64 { return int64(p.Message.Size()) + overhead }
 
 func newCreditPool(perConnection, node int64) *creditPool {
-	return &creditPool{perConnection: perConnection, node: node, waiters: map[*Credit]struct{}{}}
+	return &creditPool{perConnection: perConnection, node: node, waiters: map[*Credit]struct{}{}, clock: clock.System()}
 }
 
 // Enough reports whether Wait would return at once.
@@ -136,6 +142,8 @@ func (c *Credit) give(n int64) {
 	left := p.used.Add(-n)
 	if left < p.node && left+n >= p.node {
 		p.wakeAll()
+	} else {
+		p.comeOn(p.coming.bytes.Load())
 	}
 	c.look()
 }

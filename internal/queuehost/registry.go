@@ -145,6 +145,7 @@ func New(o Options) *Registry {
 		near: neighbours{homes: map[uint64]*home{}, guests: map[uint64]*guest{}, fars: map[seglog.GroupID]*far{}},
 	}
 	r.loads.reg, r.loop.reg = r, r
+	r.pool.clock = o.Clock
 	if o.Prompt {
 		r.dues.clock = o.Clock
 	}

@@ -290,7 +290,7 @@ func (ch *channel) touch() {
 // stands, what it held goes back to the queues, and then the client is told.
 func (ch *channel) fail(err *amqperr.Error) {
 	ch.flush()
-	ch.content.reset()
+	ch.forgetContent()
 	ch.ended = true
 	ch.mu.Lock()
 	ch.tx = nil

@@ -208,7 +208,7 @@ func (c *conn) fill() error {
 // owed to it, and no alarm holds it back. It returns false if the connection is
 // to end.
 func (c *conn) waitForRoom() bool {
-	if c.credit.Enough() && c.out.full() == nil && c.block.held() == nil {
+	if c.credit.Enough() && c.out.full() == nil && c.block.held() == nil && c.credit.MayCome() {
 		return !c.stopping()
 	}
 	c.waiting.Store(true)
@@ -216,7 +216,7 @@ func (c *conn) waitForRoom() bool {
 	if !c.credit.Wait(c.stop) {
 		return false
 	}
-	return c.waitFor(c.out.full()) && c.waitFor(c.block.held())
+	return c.waitFor(c.out.full()) && c.waitFor(c.block.held()) && c.credit.WaitToCome(c.stop)
 }
 
 // waitForCredit waits until the queues can take more, in the middle of what was
@@ -368,6 +368,7 @@ func (c *conn) letGo() {
 	}
 	c.halt()
 	c.workers.Wait()
+	c.credit.End()
 	gone := make(chan struct{})
 	c.broker.Close(func() { close(gone) })
 	c.awaitHard(gone)

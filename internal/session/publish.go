@@ -34,6 +34,7 @@ type content struct {
 	key       []byte
 	mandatory bool
 	size      uint64
+	coming    int64 // bytes of it that count as coming in
 	builder   message.Builder
 	route     broker.Route
 	held      broker.Held     // of a transaction, instead of route
@@ -41,8 +42,22 @@ type content struct {
 	whole     wire.Properties // with the BCC header, which the message does not keep; nil: there is none
 }
 
-// reset forgets a message that will not be completed.
-func (c *content) reset() { c.stage = contentNone }
+// forgetContent forgets a message that will not be completed.
+func (ch *channel) forgetContent() {
+	ch.content.stage = contentNone
+	ch.arrived()
+}
+
+// largeBody is the size from which on a body counts while it is coming in: what one read may bring is no matter.
+const largeBody = readMax
+
+// arrived says that what was coming in is not any more.
+func (ch *channel) arrived() {
+	if n := ch.content.coming; n != 0 {
+		ch.content.coming = 0
+		ch.conn.credit.Coming(-n)
+	}
+}
 
 // unexpected is the error of a frame that does not continue the content.
 func (c *content) unexpected(got wire.FrameType) *amqperr.Error {
@@ -155,6 +170,10 @@ func (ch *channel) body(payload []byte) *amqperr.Error {
 	if c.builder.Remaining() == 0 {
 		return ch.complete()
 	}
+	if c.size > largeBody {
+		c.coming += int64(len(payload))
+		ch.conn.credit.Coming(int64(len(payload)))
+	}
 	return nil
 }
 
@@ -162,6 +181,7 @@ func (ch *channel) body(payload []byte) *amqperr.Error {
 func (ch *channel) complete() *amqperr.Error {
 	c := &ch.content
 	c.stage = contentNone
+	ch.arrived()
 	m := c.builder.Message()
 	invariant.Pass("session", "publish complete")
 	if ch.tx != nil {

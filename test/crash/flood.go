@@ -20,21 +20,34 @@ import (
 
 // The flood.
 const (
-	floodLimit      = 512 << 20 // memory of the broker
-	floodPublishers = 32
-	floodQueues     = 8
-	floodLeast      = 1 << 10 // bodies
-	floodMost       = 1 << 20
-	floodHead       = 16 // of a body: publisher, number, size
-	floodDrain      = 5 * time.Minute
+	floodLimit  = 512 << 20 // memory of the broker
+	floodQueues = 8
+	floodHead   = 16 // of a body: publisher, number, size
+	floodDrain  = 5 * time.Minute
 )
+
+// water is who publishes in a flood, and what.
+type water struct {
+	publishers  int
+	least, most int // bytes of a body
+}
+
+var (
+	manySmall = water{32, 1 << 10, 1 << 20}
+	fewLarge  = water{100, 14 << 20, 16 << 20}
+)
+
+// size is a size between the two, small ones far more often.
+func (w water) size(r *rand.Rand) int {
+	return int(float64(w.least) * math.Pow(float64(w.most)/float64(w.least), r.Float64()*r.Float64()))
+}
 
 // runFlood has publishers send as fast as they can for o.n seconds to a broker with 512 MiB of memory, which may keep four times
 // that in memory, and nobody to take the messages. It must live and stay within its memory, raise an alarm, and tell the publishers;
 // when consumers come, everything that was confirmed must come, the alarm must end, and the publishers must go on.
 func runFlood(o options) error {
-	return flooded(o, fmt.Sprintf("storage.tail_cache = %d\n", 4*floodLimit), func(alarmed bool, told int64) error {
-		if !alarmed || told < floodPublishers {
+	return flooded(o, manySmall, fmt.Sprintf("storage.tail_cache = %d\n", 4*floodLimit), func(alarmed bool, told int64) error {
+		if !alarmed || told < int64(manySmall.publishers) {
 			return errors.New("no alarm was raised, or not every publisher was told of it")
 		}
 		return nil
@@ -42,10 +55,16 @@ func runFlood(o options) error {
 }
 
 // runOverflow does so with what is set by default, where all of it goes to the disk: nobody need be held back.
-func runOverflow(o options) error { return flooded(o, "", func(bool, int64) error { return nil }) }
+func runOverflow(o options) error { return flooded(o, manySmall, "", calm) }
+
+// runTorrent does so with a hundred publishers of the largest messages, which come in piece by piece: more at a time than there is memory.
+func runTorrent(o options) error { return flooded(o, fewLarge, "", calm) }
+
+// calm is satisfied with or without an alarm.
+func calm(bool, int64) error { return nil }
 
 // flooded is a flood on a broker with settings.
-func flooded(o options, text string, verdict func(alarmed bool, told int64) error) error {
+func flooded(o options, w water, text string, verdict func(alarmed bool, told int64) error) error {
 	if runtime.GOOS != "linux" {
 		fmt.Println("flood: left out: the memory of a process is limited and measured on Linux only")
 		return nil
@@ -70,7 +89,7 @@ func flooded(o options, text string, verdict func(alarmed bool, told int64) erro
 	if err := b.Start(); err != nil {
 		return err
 	}
-	f := &flood{url: b.URL(), stop: make(chan struct{}), failed: make(chan struct{}), verdict: verdict}
+	f := &flood{water: w, p: make([]floodPublisher, w.publishers), url: b.URL(), stop: make(chan struct{}), failed: make(chan struct{}), verdict: verdict}
 	err = f.run(time.Duration(o.n)*time.Second, b)
 	select {
 	case <-b.Ended():
@@ -81,10 +100,11 @@ func flooded(o options, text string, verdict func(alarmed bool, told int64) erro
 }
 
 type flood struct {
+	water
 	url     string
 	stop    chan struct{} // closed when nobody is to publish any more
 	wait    sync.WaitGroup
-	p       [floodPublishers]floodPublisher
+	p       []floodPublisher
 	blocked atomic.Int64 // publishers that are
 	told    atomic.Int64 // times that one was told so
 	verdict func(alarmed bool, told int64) error
@@ -142,7 +162,7 @@ func (f *flood) run(length time.Duration, b *rig.Broker) error {
 		alarmed = alarmed || gauges["rabbitmq_alarms_memory_used_watermark"] == 1
 	}
 	close(f.stop)
-	fmt.Printf("flood: %v; an alarm was raised: %v; publishers were told so %d times, at most %d of %d at a time\n", time.Since(began).Round(time.Second), alarmed, f.told.Load(), most, floodPublishers)
+	fmt.Printf("flood: %v; an alarm was raised: %v; publishers were told so %d times, at most %d of %d at a time\n", time.Since(began).Round(time.Second), alarmed, f.told.Load(), most, f.publishers)
 	if err := f.drain(); err != nil {
 		return err
 	}
@@ -212,14 +232,14 @@ func (f *flood) publish(number int) error {
 		}
 	}()
 	r := rand.New(rand.NewPCG(uint64(number), 1))
-	body := make([]byte, floodMost)
+	body := make([]byte, f.most)
 	mode := amqp.Persistent
 	if number/floodQueues%2 == 1 {
 		mode = amqp.Transient
 	}
 	sent := 0
 	for open := true; open; sent++ {
-		size := int(floodLeast * math.Pow(2, 10*r.Float64()*r.Float64()))
+		size := f.size(r)
 		binary.LittleEndian.PutUint32(body, uint32(number))
 		binary.LittleEndian.PutUint32(body[4:], uint32(size))
 		binary.LittleEndian.PutUint64(body[8:], uint64(sent))

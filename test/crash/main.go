@@ -7,6 +7,7 @@
 //	crash churn     -n 1000000   one message requeued n times, consumers coming and going: the disk in use
 //	crash flood     -n 20        publishers without consumers for n seconds, in 512 MiB of memory: it lives
 //	crash overflow  -n 20        the same with what is set by default, where all goes to the disk
+//	crash torrent   -n 10        the same with a hundred publishers of messages of 16 MiB
 //
 // The checks of rounds, per queue, after each restart: no confirmed persistent
 // message is lost; none comes twice without the redelivered flag; none comes
@@ -48,6 +49,7 @@ func main() {
 		"churn":    {1_000_000, runChurn},
 		"flood":    {20, runFlood},
 		"overflow": {20, runOverflow},
+		"torrent":  {10, runTorrent},
 	}
 	mode, known := modes[os.Args[1]]
 	if !known {
@@ -67,7 +69,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: crash rounds|space|recovery|churn|flood|overflow [-n N] [-seed S] [-v] [-dir DIR]")
+	fmt.Fprintln(os.Stderr, "usage: crash rounds|space|recovery|churn|flood|overflow|torrent [-n N] [-seed S] [-v] [-dir DIR]")
 	os.Exit(2)
 }
 
