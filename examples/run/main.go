@@ -34,6 +34,7 @@ var examples = []example{
 	{"priority", []string{"go"}, []string{"priority.py"}},
 	{"single-active", []string{"go"}, []string{"single_active.py"}},
 	{"retries", []string{"go"}, []string{"retries.py"}},
+	{"delay", []string{"go"}, []string{"delay.py"}},
 	{"policies", []string{"go"}, []string{"policies.py"}},
 	{"flow-control", []string{"go"}, []string{"flow_control.py"}},
 	{"reliable", []string{"go/publisher", "go/consumer"}, []string{"publisher.py", "consumer.py"}},
