@@ -37,6 +37,8 @@ const (
 	EpochForgotten    // an epoch that is asked for again says that nothing was accepted before it
 	PurgeTakesHeld    // a purge takes what a consumer holds, too
 	DeadlineLost      // a message that comes back does not expire any more
+	TxHalf            // a commit leaves out the last message
+	TxSettlesLost     // a commit leaves out the settlements
 	PauseLeaks        // now and then a message of a queue that is paused is delivered
 	DelayHalved       // a message waits for half of its time
 	LimitEarly        // a message that has come back as often as it may is dead
@@ -110,6 +112,8 @@ var names = [...]string{
 	EpochForgotten:     "epoch forgotten",
 	PurgeTakesHeld:     "purge takes held",
 	DeadlineLost:       "deadline lost",
+	TxHalf:             "half a transaction",
+	TxSettlesLost:      "transaction without settlements",
 	PauseLeaks:         "pause leaks",
 	DelayHalved:        "delay halved",
 	LimitEarly:         "limit early",

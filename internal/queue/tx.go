@@ -1,6 +1,10 @@
 package queue
 
-import "slices"
+import (
+	"slices"
+
+	"holdfast/internal/planted"
+)
 
 // transaction is what has come of a transaction of a session: it happens with its Commit, all of it in one step, or not
 // at all. Until then its messages have numbers and are in the queue for nobody: they are not ready, no limit counts
@@ -125,6 +129,10 @@ func (m *Machine) commit(c *Command, fx *Effects) {
 	}
 	for i := range t.blocks {
 		p := &t.blocks[i]
+		if planted.Is(planted.TxHalf) && i == len(t.blocks)-1 && i > 0 {
+			m.release(p.first, p.len(), p.attr, Aborted, fx)
+			continue
+		}
 		if m.extra == nil && p.ttl == 0 && p.delay == 0 {
 			m.insert(p.run)
 			m.serve(fx)
@@ -139,6 +147,9 @@ func (m *Machine) commit(c *Command, fx *Effects) {
 		m.letIn(p.run, p.size, delay, deadline, mortal, fx)
 	}
 	for i := range t.settles {
+		if planted.Is(planted.TxSettlesLost) {
+			break
+		}
 		m.settle(&t.settles[i], fx)
 	}
 }

@@ -28,6 +28,7 @@ type record struct {
 
 	rank      int   // by its priority
 	expires   int64 // ms after its publish; 0: not by itself
+	tx        *tx   // that it is part of
 	delay     int64 // ms that it waits before it is ready
 	examined  bool  // that counts
 	born      int64 // clock.Mono: when it was published
@@ -65,7 +66,7 @@ type checker struct {
 type Stats struct {
 	Published, Delivered, Redelivered, Accepted, Unknown, Refused, Full, Damages, PutBack, Hits, Repaired, Commands, Restored, Buried, compared, counted int
 
-	Policies, Pauses, Letters, Deaths int
+	Policies, Pauses, Transactions, Letters, Deaths int
 
 	Committed, Uncommitted int // transactions that have happened, that have not
 

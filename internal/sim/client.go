@@ -19,6 +19,7 @@ type client struct {
 	credit *queuehost.Credit
 	seq    uint64
 	under  map[uint64]*record // publishes without an outcome
+	txs    map[uint64]*tx     // transactions without one
 	sub    *consumer
 	getter *consumer
 	gone   bool
@@ -55,6 +56,11 @@ type held struct {
 // Settled implements queuehost.Ticket.
 func (c *client) Settled(first, last uint64, o queuehost.Outcome) {
 	for seq := first; seq <= last; seq++ {
+		if t := c.txs[seq]; t != nil {
+			delete(c.txs, seq)
+			t.happened(&c.n.w.check, o)
+			continue
+		}
 		r := c.under[seq]
 		if r == nil {
 			c.n.w.failf("node %d: publish %d was told %v, and nobody waits for it", c.n.id, seq, o)
@@ -81,7 +87,7 @@ func (w *World) newClientOf(n *node, q *simQueue) *client {
 	if h == nil {
 		return nil
 	}
-	c := &client{n: n, q: q, h: h, credit: n.reg.NewCredit(), under: map[uint64]*record{}}
+	c := &client{n: n, q: q, h: h, credit: n.reg.NewCredit(), under: map[uint64]*record{}, txs: map[uint64]*tx{}}
 	n.clients = append(n.clients, c)
 	return c
 }
@@ -134,6 +140,8 @@ func (w *World) act() {
 		return
 	}
 	switch k := w.rng.IntN(1000); {
+	case k < 50 && w.o.Settings:
+		c.commit()
 	case k < 450:
 		c.publish(1 + w.rng.IntN(6))
 	case k < 600:

@@ -36,8 +36,8 @@ func (w *World) finish() {
 	w.heldByNobody()
 	for _, n := range w.nodes {
 		for _, c := range append(append([]*client(nil), n.clients...), n.retired...) {
-			if len(c.under) > 0 {
-				w.failf("node %d: %d publishes to queue %d have no outcome", n.id, len(c.under), c.q.def.ID)
+			if len(c.under)+len(c.txs) > 0 {
+				w.failf("node %d: %d publishes to queue %d have no outcome", n.id, len(c.under)+len(c.txs), c.q.def.ID)
 			}
 		}
 		for _, c := range n.clients {
@@ -288,6 +288,7 @@ func (w *World) compare() {
 			w.check.stats.Unknown++
 		}
 	}
+	w.check.halves()
 	for _, q := range slices.Clone(w.queues) {
 		if q.expired {
 			continue

@@ -16,6 +16,8 @@ type seen struct {
 	index   uint64
 	paused  bool
 	unacked uint64
+	flipped int64 // of the queue
+	known   bool  // to all nodes: nobody can have it go on
 }
 
 // pause has people pause a queue, or have one go on.
@@ -56,13 +58,23 @@ func (w *World) seesPaused(n *node, id seglog.GroupID, index uint64, m *queue.Ma
 	if q == nil {
 		return
 	}
-	is := seen{index, m.Settings().Paused, m.Unacked()}
-	if was := q.seen; was.paused && is.paused && was.index+stateEvery == index && is.unacked > was.unacked {
+	is := seen{index: index, paused: m.Settings().Paused, unacked: m.Unacked(), flipped: q.flipped, known: w.allPause(q)}
+	if was := q.seen; was.paused && was.known && is.paused && was.flipped == is.flipped && was.index+stateEvery == index && is.unacked > was.unacked {
 		w.failf("node %d, queue %d: at entry %d it is paused, and %d messages are held after %d", n.id, id, index, is.unacked, was.unacked)
 	}
 	if q.home == 0 && index > q.seen.index || q.home != 0 {
 		q.seen = is
 	}
+}
+
+// allPause reports whether all nodes know that a queue is paused.
+func (w *World) allPause(q *simQueue) bool {
+	for _, n := range w.nodes {
+		if def := n.view().QueueByID(q.id()); n.up && (def == nil || !def.Paused) {
+			return false
+		}
+	}
+	return true
 }
 
 // waited checks that a message has waited as long as it should before it is handed out.

@@ -92,6 +92,7 @@ func (s *Stats) add(o Stats) {
 	s.Buried += o.Buried
 	s.Policies += o.Policies
 	s.Pauses += o.Pauses
+	s.Transactions += o.Transactions
 	s.Letters += o.Letters
 	s.Deaths += o.Deaths
 	s.Committed += o.Committed
