@@ -159,6 +159,7 @@ func New(o Options) *Broker {
 // auto-delete queue that loses its consumers by that stays, if it is durable:
 // it is the broker that leaves, not its clients.
 func (b *Broker) Stop(limit time.Duration) {
+	b.redrives.stop(b.clock, limit)
 	b.collector.stop()
 	b.CloseConnections(amqperr.Shutdown(), limit)
 	b.letters.stop(limit)

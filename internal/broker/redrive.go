@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -56,7 +57,7 @@ const (
 // crash. It ends with ctx, and when the broker stops; then it has still heard of what was under way, or waited for it in vain. progress is called
 // now and then, from this goroutine. Of one queue there is one at a time on a node.
 func (b *Broker) Redrive(ctx context.Context, o Redrive, progress func(Redriven)) (Redriven, error) {
-	r := &redrive{b: b, o: o, said: Redriven{Left: map[string]uint64{}, To: map[string]uint64{}}, wake: make(chan struct{}, 1)}
+	r := &redrive{b: b, o: o, said: Redriven{Left: map[string]uint64{}, To: map[string]uint64{}}, wake: make(chan struct{}, 1), halt: make(chan struct{})}
 	if err := r.begin(); err != nil {
 		return r.said, err
 	}
@@ -91,6 +92,7 @@ type redrive struct {
 	events []redriveEvent
 	over   bool
 	wake   chan struct{}
+	halt   chan struct{} // closed when the broker stops
 }
 
 // redriveEvent is an answer of a queue.
@@ -129,13 +131,16 @@ func (r *redrive) begin() error {
 	}
 	b.redrives.mu.Lock()
 	defer b.redrives.mu.Unlock()
-	if b.redrives.of[q.ID] {
-		return &AdminError{Exists, fmt.Sprintf("messages of queue '%s' in vhost '%s' are being sent back already", q.Name, q.VHost)}
+	if b.redrives.stopped {
+		return adminError(errStops)
+	}
+	if b.redrives.of[q.ID] != nil {
+		return &AdminError{Rejected, fmt.Sprintf("messages of queue '%s' in vhost '%s' are being sent back already", q.Name, q.VHost)}
 	}
 	if b.redrives.of == nil {
-		b.redrives.of = map[catalog.QueueID]bool{}
+		b.redrives.of = map[catalog.QueueID]*redrive{}
 	}
-	b.redrives.of[q.ID] = true
+	b.redrives.of[q.ID] = r
 	r.q, r.h, r.began, r.reader = q, h, b.clock.Mono(), b.newReader()
 	const long = int64(10 * 365 * 24 * time.Hour / time.Millisecond) // what is passed over is held until the end
 	r.getter = h.Getter(queuehost.ConsumerSpec{Arguments: wire.NewTable(map[string]any{"x-consumer-timeout": long})}, noConsumer{})
@@ -155,19 +160,17 @@ func (r *redrive) end() {
 	r.mu.Unlock()
 	r.h.Settle(r.getter, r.stays, queuehost.Return)
 	_, _ = await(b, func(done func(any, error)) { r.h.Detach(r.getter, func() { done(nil, nil) }) })
-	b.redrives.mu.Lock()
-	delete(b.redrives.of, r.q.ID)
-	b.redrives.mu.Unlock()
 	left := uint64(0)
 	for _, n := range r.said.Left {
 		left += n
 	}
+	defer b.redrives.ends(r)
 	b.log.Info("redrive ends", "queue", r.q.Name, "vhost", r.q.VHost, "sent", r.said.Sent, "passed_over", r.said.Passed, "left", left, "error", r.failed)
 }
 
 // run does it.
 func (r *redrive) run(ctx context.Context, progress func(Redriven)) error {
-	gone, failed := ctx.Done(), r.b.failed
+	gone, failed, halt := ctx.Done(), r.b.failed, r.halt
 	told := r.began
 	var patience int64 // until then it waits for what is under way when it ends early
 	for {
@@ -189,6 +192,9 @@ func (r *redrive) run(ctx context.Context, progress func(Redriven)) error {
 		case <-failed:
 			r.stop(errFailed)
 			failed = nil
+		case <-halt:
+			r.stop(errStops)
+			halt = nil
 		}
 		done()
 		r.mu.Lock()
@@ -223,7 +229,7 @@ func (r *redrive) ask(now int64) (wait time.Duration) {
 	wait = redriveTick
 	switch closing, alarm := r.b.holdsBack(); {
 	case closing:
-		r.stop(errFailed)
+		r.stop(errStops)
 		return wait
 	case r.ending || r.empty || r.bytes >= redriveBytes || alarm && !r.o.DryRun:
 		return wait
@@ -493,10 +499,50 @@ func (t *redriveTicket) Settled(_, _ uint64, o Outcome) {
 	}
 }
 
-// redrives are the queues of which messages are being sent back.
+// redrives are those under way, by the queue.
 type redrives struct {
-	mu sync.Mutex
-	of map[catalog.QueueID]bool
+	mu      sync.Mutex
+	of      map[catalog.QueueID]*redrive
+	stopped bool
+	ended   chan struct{} // closed with the last one, when stopped
+}
+
+// errStops says why a redrive ends when the broker does.
+var errStops = errors.New("the node is stopping")
+
+// ends forgets one.
+func (x *redrives) ends(r *redrive) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.of, r.q.ID)
+	if len(x.of) == 0 && x.ended != nil {
+		close(x.ended)
+		x.ended = nil
+	}
+}
+
+// stop has all end, and returns when they have or limit has passed.
+func (x *redrives) stop(clk clock.Clock, limit time.Duration) {
+	x.mu.Lock()
+	x.stopped = true
+	for _, r := range x.of {
+		close(r.halt)
+	}
+	var ended chan struct{}
+	if len(x.of) > 0 {
+		ended = make(chan struct{})
+		x.ended = ended
+	}
+	x.mu.Unlock()
+	if ended == nil {
+		return
+	}
+	expired, done := clock.After(clk, limit)
+	defer done()
+	select {
+	case <-ended:
+	case <-expired:
+	}
 }
 
 // holdsBack reports whether the broker is about to stop, and whether an alarm is on.

@@ -241,7 +241,7 @@ func TestRedriveRateAndEnd(t *testing.T) {
 			t.Fatalf("%d after %d quarters of a second", n, passed)
 		}
 	}
-	if _, err := r.Redrive(ctx, Redrive{VHost: vhost, Queue: "dead"}, nil); kind(err) != Exists {
+	if _, err := r.Redrive(ctx, Redrive{VHost: vhost, Queue: "dead"}, nil); kind(err) != Rejected {
 		t.Errorf("at the same time: %v", err)
 	}
 	cancel()
@@ -253,6 +253,26 @@ func TestRedriveRateAndEnd(t *testing.T) {
 	same(t, "what stays", r.numbers("dead"), numbersFrom(1000+n, count-n))
 	if said := r.redrive(Redrive{}); said != fmt.Sprintf("{%d 0 map[] map[work:%d]}", count-n, count-n) {
 		t.Error(said)
+	}
+}
+
+// R477: when the broker stops, what is under way is waited for, and the rest stays.
+func TestRedriveEndsWithTheBroker(t *testing.T) {
+	r := newRedriveRig(t, queuehost.Options{})
+	r.kill("", "work", "work", "1", "2", "3")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.Redrive(context.Background(), Redrive{VHost: vhost, Queue: "dead", Rate: 0.001}, func(Redriven) {})
+		ended <- err
+	}()
+	eventually(t, "one has gone", func() bool { return r.handleOf("work").Stats().Ready == 1 })
+	r.redrives.stop(r.clk, patience)
+	if err := <-ended; kind(err) != Unavailable || err.Error() != "the node is stopping" {
+		t.Errorf("it ended with %v", err)
+	}
+	same(t, "what stays", r.has("dead"), []string{"/dead 2+", "/dead 3+"})
+	if _, err := r.Redrive(context.Background(), Redrive{VHost: vhost, Queue: "dead"}, nil); kind(err) != Unavailable {
+		t.Errorf("afterwards: %v", err)
 	}
 }
 
