@@ -289,6 +289,7 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
+// R412: the mark of the disk as it is set, or as is sane for the disk.
 func TestDiskFreeLimit(t *testing.T) {
 	const gib = uint64(GiB)
 	for _, c := range []struct {

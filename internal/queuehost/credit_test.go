@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 )
 
+// R411: a publisher that has used up its credit waits until queues give some of it back.
 func TestCreditHoldsBackAndLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Credit{pool: newCreditPool(1000, 1<<20)}
