@@ -65,8 +65,14 @@ func (h *host) Live(dst []seglog.Range) ([]seglog.Range, bool) {
 	for _, r := range h.lane.numbers {
 		dst = append(dst, seglog.Range{First: uint64(r.First), Last: uint64(r.Last)})
 	}
+	if cap(h.lane.numbers) > keptNumbers { // of a million that wait, each for a time of its own
+		h.lane.numbers = nil
+	}
 	return dst, true
 }
+
+// keptNumbers is how long a list of numbers may be that is kept for the next use.
+const keptNumbers = 4096
 
 // Recover implements replica.Host. The Recover command is the first of the new
 // incarnation: it is put in front of whatever comes first, and at once if it
