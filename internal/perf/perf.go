@@ -38,6 +38,8 @@ func scenarios() []scenario {
 			presetFanout, (*options).loadFlags, (*env).runFanout, false},
 		{"backlog", "fill a queue with --messages, then drain it: memory for each message and both rates",
 			presetBacklog, (*options).backlogFlags, (*env).runBacklog, false},
+		{"delay", "--messages that wait for years, and --rate messages a second that come due for --time: memory of each, and how late they come",
+			presetDelay, (*options).delayFlags, (*env).runDelay, false},
 		{"connections", "open --number idle connections with a channel: rate, memory of each, CPU at rest",
 			func(o *options) { o.many = []int{1000} }, (*options).manyFlags, (*env).runConnections, false},
 		{"queues", "declare --number queues: the same for queues",

@@ -264,6 +264,10 @@ func TestAgainstTheBroker(t *testing.T) {
 	if err != nil || r.Verdict != "ok" || r.Figures["confirmed"] != 20000 {
 		t.Errorf("audit: %v %s %v %v", err, r.Verdict, r.Figures, r.Errors)
 	}
+	d, err := measured(t, "delay", "-h", b.Addr, "--broker-pid", pid, "--messages", "2000", "-r", "500", "-z", "0.2", "--settle", "0")
+	if err != nil || d.Received == nil || d.Received.Total != 100 || d.Latency.Count != 100 || d.Figures["early"] != 0 || len(d.Errors) > 0 {
+		t.Errorf("delay: %v %v %v %v", err, d.Received, d.Figures, d.Errors)
+	}
 	if out, err := b.Ctl("list_queues", "-s"); err != nil || out != "" {
 		t.Errorf("queues are left behind: %q %v", out, err)
 	}

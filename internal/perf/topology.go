@@ -16,6 +16,7 @@ type topology struct {
 	durable  bool
 	auto     bool // auto-delete
 	args     wire.Table
+	says     wire.Table // arguments of the exchange
 }
 
 // keyOf is the routing key that reaches a queue.
@@ -43,7 +44,7 @@ func (t *topology) declare(ctx context.Context, to []target) error {
 	}
 	c := all[0]
 	if t.exchange != "" {
-		err := c.call(&wire.ExchangeDeclare{Exchange: t.exchange, Type: t.kind, Durable: t.durable}, &wire.ExchangeDeclareOk{})
+		err := c.call(&wire.ExchangeDeclare{Exchange: t.exchange, Type: t.kind, Durable: t.durable, Arguments: t.says}, &wire.ExchangeDeclareOk{})
 		if err != nil {
 			return fmt.Errorf("declaring exchange %s: %w", t.exchange, err)
 		}
