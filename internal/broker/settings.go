@@ -39,6 +39,12 @@ func (b *Broker) hostSettings(q *catalog.Queue) (s queuehost.Settings) {
 		SingleActive: e.SingleActive, TopPriority: e.MaxPriority,
 		Retry: retryTypes[e.Retry.Type], RetryMin: e.Retry.Min, RetryMax: e.Retry.Max,
 	}
+	if d := &e.Deduplicate; d.By != "" {
+		s.Deduplicate, s.WindowBytes = keySources[d.By], d.Bytes
+		if d.Window > 0 {
+			s.Window = queue.Most(d.Window)
+		}
+	}
 	s.Backoff = s.Settings != queue.Settings{}
 	if e.DeadLetter.On {
 		s.DeadLetter = queue.DeadLetterHeld
@@ -72,6 +78,8 @@ func storeSettings(q *catalog.Queue) (s queuehost.Settings) {
 	}
 	return s
 }
+
+var keySources = map[string]queue.KeySource{"header": queue.HeaderKey, "message-id": queue.MessageIDKey, "publisher": queue.PublisherKey}
 
 var retryTypes = map[string]queue.RetryType{"all": queue.RetryAll, "failed": queue.RetryFailed, "returned": queue.RetryReturned}
 

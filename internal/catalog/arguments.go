@@ -21,6 +21,8 @@ const (
 	argTargetSize    = "x-quorum-target-group-size"
 	argLeaderLocator = "x-queue-leader-locator"
 	argMasterLocator = "x-queue-master-locator"
+
+	argDeduplicate = "x-message-deduplication"
 )
 
 type argument struct {
@@ -62,7 +64,12 @@ var arguments = []argument{
 	{argMasterLocator, "c", nil, always},
 	{argLeaderLocator, "cqs", oneOf("client-local", "balanced", "random", "least-leaders", minMasters), always},
 	{"x-member-placement-tag", "q", checkTag, nil},
-	{"x-delivery-delay", "cqs", nil, always}, // unknown to the first rules, as to RabbitMQ: kept, and without a meaning
+	// Unknown to the first rules, as to RabbitMQ: kept, and without a meaning.
+	{"x-delivery-delay", "cqs", nil, always},
+	{argDeduplicate, "cqs", nil, always},
+	{"x-" + keyDedupWindow, "cqs", nil, always},
+	{"x-" + keyDedupBytes, "cqs", nil, always},
+	{"x-" + keyDedupKey, "cqs", nil, always},
 }
 
 // since3 are the arguments of which the third rules say something else than the second: what they say, and, where there says
@@ -84,6 +91,10 @@ var since3 = map[string]argument{
 	"x-single-active-consumer":  {types: "cq", check: checkBool, there: always},
 	"x-consumer-timeout":        {types: "cq", check: checkCount, there: always},
 	"x-delivery-delay":          {types: "cq", check: checkTTL, there: always},
+	argDeduplicate:              {types: "cq", check: checkBool, there: always},
+	"x-" + keyDedupWindow:       {types: "cq", check: checkTTL, there: always},
+	"x-" + keyDedupBytes:        {types: "cq", check: checkCount, there: always},
+	"x-" + keyDedupKey:          {types: "cq", check: oneOf(DedupKeys...), there: always},
 	"x-max-in-memory-length":    {types: "q", check: checkCount, there: always}, // of no effect, as in RabbitMQ
 	"x-max-in-memory-bytes":     {types: "q", check: checkCount, there: always},
 

@@ -26,6 +26,7 @@ type Settings struct {
 	SingleActive        bool  // one consumer at a time
 	MaxPriority         uint8 // of a classic queue; 0: its messages have none
 	Delay               Limit // before a message is ready
+	Deduplicate         Deduplicate
 	ConsumerTimeout     Limit // for an acknowledgement
 	DisconnectedTimeout Limit // for a consumer whose node is away
 	Retry               Retry
@@ -63,6 +64,16 @@ type DeadLetter struct {
 	Key      string
 	Strategy string // "at-most-once", "at-least-once"; "" if nobody says
 }
+
+// Deduplicate says how messages are found that come twice.
+type Deduplicate struct {
+	By     string // one of DedupKeys; "": they are not
+	Window uint64 // how long keys are kept; 0: as long as their messages are there
+	Bytes  uint64 // what is kept at most
+}
+
+// DefaultDedupBytes bounds what a queue keeps to find duplicates by, if nobody says otherwise.
+const DefaultDedupBytes = 16 << 20
 
 // Retry says which returned messages wait before they are ready again, and how long.
 type Retry struct {
@@ -177,8 +188,11 @@ func (p *Policy) value(key string) any {
 	return simple(v)
 }
 
-// simple is a value as an int64 or a string, nil if it is neither.
+// simple is a value as an int64, a string or a bool, nil if it is none of these.
 func simple(v wire.Value) any {
+	if on, is := v.Bool(); is {
+		return on
+	}
 	if n, is := v.Int(); is {
 		return n
 	}
@@ -230,6 +244,7 @@ func merge(q *Queue, policy, operator *Policy) *Effective {
 	if n, is := s.value(keyDelay, argumentWins).(int64); is && n >= 0 {
 		e.Delay = LimitOf(uint64(min(n, longestTTL)))
 	}
+	e.Deduplicate = s.deduplicate()
 	overflow := argumentWins
 	if q.Type == Quorum {
 		overflow = policyWins
@@ -259,6 +274,27 @@ func (s *source) deadLetter() (d DeadLetter) {
 	if d.Exchange, d.On = s.text(keyDeadLetterExchange, argumentWins); d.On {
 		d.Key, d.Rekeyed = s.text(keyDeadLetterKey, argumentWins)
 		d.Strategy, _ = s.text(keyDeadLetterStrategy, argumentWins)
+	}
+	return d
+}
+
+func (s *source) deduplicate() (d Deduplicate) {
+	on := s.policies(keyDeduplicate)
+	if arg, is := s.args.Get(argDeduplicate); is {
+		on = simple(arg)
+	}
+	if on != true {
+		return d
+	}
+	d.By, d.Bytes = DedupKeys[0], DefaultDedupBytes
+	if by, is := s.text(keyDedupKey, argumentWins); is && slices.Contains(DedupKeys, by) {
+		d.By = by
+	}
+	if n, is := s.value(keyDedupWindow, argumentWins).(int64); is && n > 0 {
+		d.Window = uint64(min(n, longestTTL))
+	}
+	if n, is := s.value(keyDedupBytes, argumentWins).(int64); is && n >= 0 {
+		d.Bytes = uint64(n)
 	}
 	return d
 }

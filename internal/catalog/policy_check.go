@@ -39,11 +39,18 @@ const (
 	keyTargetSize         = "target-group-size"
 	keyPlacementTag       = "member-placement-tag"
 	keyMasterLocator      = "queue-master-locator"
+	keyDeduplicate        = argDeduplicate
+	keyDedupWindow        = "deduplication-window"
+	keyDedupBytes         = "deduplication-window-bytes"
+	keyDedupKey           = "deduplication-key"
 )
+
+// DedupKeys are what duplicates can be found by, the first if nobody says.
+var DedupKeys = []string{"header", "message-id", "publisher"}
 
 type policyKey struct {
 	ok    func(v any) bool // whether a value, an int64 or a string if it is either, may be
-	wrong string           // what is told, behind the value, of one that may not
+	wrong string           // what is told, behind the value, of one that may not; before it, if it ends with a space
 	// merge says what holds where a policy and an operator policy give it; nil: operator policies do not give it.
 	merge func(policy, operator any) any
 	// not are the queue types that cannot have it: c(lassic), q(uorum), s(tream). They are RabbitMQ's, but that a classic queue has
@@ -74,6 +81,12 @@ var policyKeys = map[string]policyKey{
 	// Not RabbitMQ's.
 	keyDelay: {within(0, longestTTL), "is not a valid delivery delay", nil, "s"},
 
+	// The first one is of RabbitMQ's plugin, with its words.
+	keyDeduplicate: {isBool, `"x-message-deduplication" must be a boolean, got `, nil, "s"},
+	keyDedupWindow: {within(0, longestTTL), "is not a valid deduplication window", nil, "s"},
+	keyDedupBytes:  {from(0), "is not a valid deduplication window in bytes", nil, "s"},
+	keyDedupKey:    {among("header", "message-id", "publisher"), "is not a valid deduplication key", nil, "s"},
+
 	// These change nothing here.
 	"max-in-memory-length":          {from(0), "is not a valid maximum memory in bytes", lower, "cs"},
 	"max-in-memory-bytes":           {from(0), "is not a valid maximum memory in bytes", lower, "cs"},
@@ -86,6 +99,7 @@ var policyKeys = map[string]policyKey{
 }
 
 func isText(v any) bool  { _, is := v.(string); return is }
+func isBool(v any) bool  { _, is := v.(bool); return is }
 func isName(v any) bool  { return isText(v) && v != "" }
 func isWhole(v any) bool { _, is := v.(int64); return is }
 
@@ -234,7 +248,7 @@ func checkDefinition(definition any, operator bool) (map[string]any, string) {
 		case !known || operator && k.merge == nil:
 			unknown = append(unknown, "{"+term(key)+","+term(v)+"}")
 		case !k.ok(v):
-			return nil, term(v) + " " + k.wrong
+			return nil, k.refuse(v)
 		default:
 			settings[key] = v
 		}
@@ -246,6 +260,14 @@ func checkDefinition(definition any, operator bool) (map[string]any, string) {
 		return nil, "[" + strings.Join(unknown, ",") + "] are not recognised policy settings"
 	}
 	return settings, ""
+}
+
+// refuse says what is wrong with a value.
+func (k *policyKey) refuse(v any) string {
+	if strings.HasSuffix(k.wrong, " ") {
+		return k.wrong + term(v)
+	}
+	return term(v) + " " + k.wrong
 }
 
 // checkRetry says what is wrong with the settings of a delayed retry taken together.

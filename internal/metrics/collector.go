@@ -168,6 +168,7 @@ var families = []family{
 	gauge("rabbitmq_queue_messages_ram_bytes", "Size in bytes of message bodies that are in memory", func(v *Values) float64 { return float64(v.Queues.BodiesInMemory) }),
 	gauge("rabbitmq_queue_messages_paged_out_bytes", "Size in bytes of message bodies that are on disk and not in the log, about", func(v *Values) float64 { return float64(v.Queues.BodiesSpilled) }),
 	gauge("rabbitmq_queue_consumers", "Consumers on queues", func(v *Values) float64 { return float64(v.Queues.Consumers) }),
+	counter("holdfast_duplicates_total", "Messages that a queue did not take since they had come before", func(v *Values) uint64 { return v.Queues.Duplicates }),
 	counter("holdfast_consumer_timeouts_total", "Consumers that held messages for longer than they may, which were taken back", func(v *Values) uint64 { return v.Queues.ConsumerTimeouts }),
 	counter("holdfast_single_active_changes_total", "How often another consumer, or none any more, became the single active one of its queue", func(v *Values) uint64 { return v.Queues.Activations }),
 	counter("holdfast_queue_stalls_total", "How often a queue has delivered nothing for some time although messages were ready and a consumer could have had them", func(v *Values) uint64 { return v.Queues.Stalls }),

@@ -49,6 +49,7 @@ type Queues struct {
 	Forwarded                       uint64            // messages that exchanges had delayed and routed then
 	ForwardedDropped                map[string]uint64 // of these: not arrived, by cause
 	ConsumerTimeouts                uint64            // consumers that held messages for too long
+	Duplicates                      uint64            // messages that had come before
 	Activations                     uint64            // changes of single active consumers
 	Dead                            uint64            // dead letters that have not arrived
 	Stalls, Stalled                 uint64            // times when a queue did not deliver although it could; queues that do not now

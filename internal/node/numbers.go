@@ -31,7 +31,7 @@ func (n *Node) values() metrics.Values {
 		Queues: metrics.Queues{
 			Queues: t.Queues, Quarantined: t.Quarantined, Orphans: uint64(len(n.queues.Orphans())),
 			Created: t.QueuesCreated, Deleted: t.QueuesDeleted,
-			Ready: t.Ready, Unacked: t.Unacked, Delayed: t.Delayed, Forwarded: t.Forwarded, ForwardedDropped: t.ForwardedDropped, Consumers: t.Consumers, ConsumerTimeouts: n.queues.Timeouts(), Activations: n.queues.Activations(), Dead: t.Dead,
+			Ready: t.Ready, Unacked: t.Unacked, Delayed: t.Delayed, Forwarded: t.Forwarded, ForwardedDropped: t.ForwardedDropped, Consumers: t.Consumers, ConsumerTimeouts: n.queues.Timeouts(), Duplicates: n.queues.Duplicates(), Activations: n.queues.Activations(), Dead: t.Dead,
 			BodiesInMemory: t.BodiesInMemory, BodiesSpilled: t.BodiesSpilled, WaitingForDisk: t.WaitingForDisk,
 			OldestUnacked: oldest, BlockedBy: blockedBy, Unexamined: unexamined,
 		},

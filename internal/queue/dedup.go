@@ -26,9 +26,9 @@ const (
 // What a queue keeps in mind of the keys it has seen counts against Settings.WindowBytes.
 const (
 	// KeyCost is what a key counts for.
-	KeyCost = 64
+	KeyCost = 96
 	// PublisherCost and RangeCost are what a publisher counts for, and each range of its sequence numbers.
-	PublisherCost = 128
+	PublisherCost = 160
 	RangeCost     = 16
 	// mostRanges is how many ranges of sequence numbers are kept of a publisher.
 	mostRanges = 256

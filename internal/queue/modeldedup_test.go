@@ -162,10 +162,10 @@ func (g *generator) rareKeys(set *Settings) {
 	if g.flip() {
 		set.Window = Most(g.Uint64N(12))
 	}
-	set.WindowBytes = 64 * g.Uint64N(10)
+	set.WindowBytes = 96 * g.Uint64N(10)
 }
 
-// Which sequence numbers count as accepted: the ranges agree with a set, in any order of them, also when they are too many.
+// R442: which sequence numbers count as accepted: the ranges agree with a set, in any order of them, also when they are too many.
 func TestSequences(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 3))

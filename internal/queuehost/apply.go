@@ -145,6 +145,9 @@ func (h *host) carryOut(e *replica.Entry, p *pack) {
 		case queue.Released:
 			h.releasedMessages(ef)
 			h.dropped(ef)
+			h.countDuplicates(ef)
+		case queue.Overflowed:
+			h.countDuplicates(ef)
 		case queue.Attached:
 			if c := p.call(ef); c != nil && c.attached != nil {
 				c.attached(ef.Consumer, nil)

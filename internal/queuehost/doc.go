@@ -38,6 +38,7 @@
 //   - membership.go: which members run here
 //   - tries.go: the leader's side of that
 //   - watch.go: entries that wait for something, and queues without a leader
+//   - dedup.go: keys by which a machine finds messages that come twice
 //   - weigh.go: sizes of messages that were there before sizes mattered
 //   - loop.go: the link of this node to itself
 //   - health.go: what is known of the nodes that quorum queues have sessions with

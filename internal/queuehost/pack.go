@@ -32,6 +32,7 @@ type pack struct {
 	refuses  bool     // the machine may refuse publishes
 	paused   bool     // nothing is delivered
 	top      uint8    // the highest priority there is
+	keys     queue.KeySource
 }
 
 // inLane is messages of one lane.

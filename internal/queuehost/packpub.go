@@ -67,6 +67,9 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 	n := h.numberAfter(p, kind.lane)
 	bytes := 0
 	to := from
+	if p.keys != queue.NoKey {
+		limit = 1
+	}
 	for to < from+limit {
 		m := &ps[to]
 		if len(m.Message.Chunks) > 0 || m.part != part || h.isPersistent(m) != persistent || of != nil && m.Ticket != ps[from].Ticket {
@@ -97,6 +100,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 		l.Bytes = kind.size * uint64(count)
 	}
 	l.Terms = kind.terms()
+	p.keyed(l, ps[from].Message.Head)
 	if part != 0 {
 		h.partOf(l, part, of)
 	} else if kind.delay == 0 {
@@ -300,6 +304,7 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish, of *leadSession) b
 		c.Bytes = kind.size
 	}
 	c.Terms = kind.terms()
+	p.keyed(c, m.Message.Head)
 	if m.part != 0 {
 		h.partOf(c, m.part, of)
 	} else if kind.delay == 0 {

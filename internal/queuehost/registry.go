@@ -129,6 +129,7 @@ type Registry struct {
 	timeouts    atomic.Uint64 // consumers that held messages for too long
 	activations atomic.Uint64 // changes of single active consumers
 	txs         atomic.Uint32 // numbers of transactions given out
+	duplicates  atomic.Uint64 // messages that had come before
 
 	mu          sync.RWMutex
 	hosts       map[seglog.GroupID]*host

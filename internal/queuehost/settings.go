@@ -161,8 +161,8 @@ func (h *host) packAsSet(p *pack) {
 	}
 	p.examine = h.reg.examines()
 	p.weigh = s.MaxBytes > 0 || s.HeldMostBytes > 0
-	p.refuses = s.Overflow != queue.OverflowDropHead || s.HeldMost > 0 || s.HeldMostBytes > 0
-	p.top = s.TopPriority
+	p.refuses = s.Overflow != queue.OverflowDropHead || s.HeldMost > 0 || s.HeldMostBytes > 0 || s.Deduplicate != queue.NoKey
+	p.top, p.keys = s.TopPriority, s.Deduplicate
 	p.paused = s.Paused
 	if with := h.known().Settings; with != nil {
 		p.delays, p.delay, p.forwards = with.Delays, uint64(with.Delay), s.Forward

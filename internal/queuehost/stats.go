@@ -159,6 +159,9 @@ func (h *host) explain() Explanation {
 	if e.Dead > 0 && !h.m.Settings().Forward {
 		say("On their way, or held until they can arrive: %s.", count(e.Dead, "dead letter"))
 	}
+	if n, bytes := h.m.Keys(); n > 0 {
+		say("Kept in mind to find duplicates: %s, for which %s count.", count(n, "key"), count(bytes, "byte"))
+	}
 	if n := x.Unstable; n > 0 {
 		say("Waiting for the disk: %s.", count(n, "message"))
 	}

@@ -1,0 +1,74 @@
+package message
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"holdfast/internal/wire"
+)
+
+// R431: equal values of one type have one key, others not; nothing that is no scalar has one.
+func TestHeaderKeys(t *testing.T) {
+	with := func(v any) (Key, bool) {
+		return HeaderKey(wire.NewProperties(wire.PropertySet{Headers: wire.Table{}.Append(DeduplicationHeader, v)}))
+	}
+	same := [][]any{
+		{int8(1), int16(1), int32(1), int64(1), uint8(1)},
+		{"1", []byte("1")},
+		{true}, {false}, {nil}, {1.0, float32(1)}, {1.5}, {int64(0)}, {int64(-1)}, {""},
+		{time.Unix(1, 0)}, {wire.Decimal{Scale: 1, Unscaled: 10}}, {wire.Decimal{Scale: 0, Unscaled: 10}},
+		{strings.Repeat("x", 1000)}, {strings.Repeat("x", 1001)},
+	}
+	seen := map[Key]int{}
+	for i, values := range same {
+		for _, v := range values {
+			key, ok := with(v)
+			if !ok || key == (Key{}) {
+				t.Fatalf("%T %v has no key", v, v)
+			}
+			if j, is := seen[key]; is && j != i {
+				t.Errorf("%T %v has the key of %v", v, v, same[j])
+			}
+			seen[key] = i
+		}
+	}
+	if len(seen) != len(same) {
+		t.Errorf("%d keys, want %d", len(seen), len(same))
+	}
+	for _, v := range []any{[]any{int32(1)}, wire.Table{}.Append("a", int32(1))} {
+		if _, ok := with(v); ok {
+			t.Errorf("%v has a key", v)
+		}
+	}
+	for _, p := range []wire.PropertySet{{}, {Headers: wire.Table{}.Append("other", "1")}} {
+		if _, ok := HeaderKey(wire.NewProperties(p)); ok {
+			t.Errorf("%v has a key", p)
+		}
+	}
+}
+
+// R432: so it is with message ids, and with publishers.
+func TestKeysOfIDsAndPublishers(t *testing.T) {
+	a, ok := IDKey(wire.NewProperties(wire.PropertySet{MessageID: "a"}))
+	b, ok2 := IDKey(wire.NewProperties(wire.PropertySet{MessageID: "b"}))
+	if _, none := IDKey(wire.NewProperties(wire.PropertySet{})); !ok || !ok2 || a == b || none {
+		t.Errorf("%x %v, %x %v, without an id: %v", a, ok, b, ok2, none)
+	}
+	by := func(id, seq any) (Key, uint64, bool) {
+		return PublisherKey(wire.NewProperties(wire.PropertySet{Headers: wire.Table{}.Append(PublisherHeader, id).Append(SequenceHeader, seq)}))
+	}
+	p, n, ok := by("p", int32(7))
+	q, m, ok2 := by("q", int64(1<<62))
+	if !ok || !ok2 || p == q || n != 7 || m != 1<<62 {
+		t.Errorf("%x %d %v, %x %d %v", p, n, ok, q, m, ok2)
+	}
+	for _, c := range [][2]any{{"", int32(1)}, {int32(1), int32(1)}, {"p", "1"}, {"p", int32(-1)}, {"p", 1.0}} {
+		if _, _, ok := by(c[0], c[1]); ok {
+			t.Errorf("%v is a publisher", c)
+		}
+	}
+	if _, _, ok := PublisherKey(wire.NewProperties(wire.PropertySet{})); ok {
+		t.Error("nobody is a publisher")
+	}
+}

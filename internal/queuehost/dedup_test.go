@@ -1,0 +1,157 @@
+package queuehost
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"holdfast/internal/message"
+	"holdfast/internal/queue"
+	"holdfast/internal/vfs"
+	"holdfast/internal/wire"
+)
+
+// keyedBody is a message with a value of the header that duplicates are found by.
+func keyedBody(text string, key any) message.Message {
+	return body(text, wire.PropertySet{Headers: wire.Table{}.Append(message.DeduplicationHeader, key)})
+}
+
+// each is the outcomes one by one, in order of the numbers.
+func (t *tickets) each() string {
+	of := map[uint64]Outcome{}
+	for _, x := range t.got {
+		for n := x.first; n <= x.last; n++ {
+			of[n] = x.o
+		}
+	}
+	return fmt.Sprint(of)
+}
+
+func fromPublisher(text, who string, sequence int) message.Message {
+	h := wire.Table{}.Append(message.PublisherHeader, who).Append(message.SequenceHeader, int64(sequence))
+	return body(text, wire.PropertySet{Headers: h})
+}
+
+// R430 R433: without a window a duplicate of what is in the queue is refused, and no other message.
+func TestDuplicatesOfWhatIsThere(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{set(durable(7), queue.Settings{Deduplicate: queue.HeaderKey})}, newest)
+	h, tk, s := r.queue(7), &tickets{}, &sink{}
+	plain := body("plain", wire.PropertySet{})
+	putBodies(h, tk, true, keyedBody("a", "a"), keyedBody("b", "b"), keyedBody("A", "a"), plain, plain, keyedBody("c", int32(1)), keyedBody("d", "1"))
+	r.settle()
+	want(t, "outcomes", tk.each(), "map[1:accepted 2:accepted 3:refused 4:accepted 5:accepted 6:accepted 7:accepted]")
+	id := h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	r.settle()
+	want(t, "deliveries", s.texts(), []string{"a", "b", "plain", "plain", "c", "d"})
+	*tk = tickets{}
+	putBodies(h, tk, true, keyedBody("A", "a"))
+	r.settle()
+	want(t, "while it is held", tk.got, []outcome{{1, 1, Refused}})
+	h.Settle(id, ids(1, 1), queue.Ack)
+	r.settle()
+	*tk = tickets{}
+	putBodies(h, tk, true, keyedBody("A", "a"))
+	r.settle()
+	want(t, "when it has left", tk.got, []outcome{{1, 1, Accepted}})
+	want(t, "duplicates", r.host(7).reg.Duplicates(), uint64(2))
+}
+
+// R434: where there are dead letters, a duplicate is one, of the reason maxlen.
+func TestDuplicateIsADeadLetter(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{set(durable(7), queue.Settings{Deduplicate: queue.HeaderKey, DeadLetter: queue.DeadLetterHeld})}, newest)
+	l, tk := &letters{}, &tickets{}
+	r.host(7).reg.SetOwner(l)
+	putBodies(r.queue(7), tk, true, keyedBody("a", "a"), keyedBody("b", "a"))
+	r.settle()
+	want(t, "letters", l.got, []string{"1 b dropped"})
+	want(t, "outcomes", tk.each(), "map[1:accepted 2:refused]")
+	want(t, "duplicates", r.host(7).reg.Duplicates(), uint64(1))
+}
+
+// R435 R436: with a window a duplicate counts as accepted and does not come in, also after a crash, until the time is over.
+func TestDuplicatesInAWindow(t *testing.T) {
+	def := set(durable(7), queue.Settings{Deduplicate: queue.HeaderKey, Window: queue.Most(5000), WindowBytes: 1 << 20})
+	r := newRig(t, newFakeLog(), []QueueDef{def}, newest)
+	big := message.Message{Head: keyedBody("big", "big").Head, Chunks: [][]byte{[]byte(strings.Repeat("x", 1000)), []byte("y")}}
+	put := func(what string, wantReady int, ms ...message.Message) {
+		t.Helper()
+		tk := &tickets{}
+		putBodies(r.queue(7), tk, true, ms...)
+		r.settle()
+		want(t, what+": outcomes", tk.each(), [...]string{"", "map[1:accepted]", "map[1:accepted 2:accepted]", "", "map[1:accepted 2:accepted 3:accepted 4:accepted]"}[len(ms)])
+		want(t, what+": ready", r.queue(7).Stats().Ready, uint64(wantReady))
+	}
+	put("at first", 2, keyedBody("a", "a"), keyedBody("A", "a"), big, big)
+	r.queue(7).Purge(func(uint64, error) {})
+	put("after a purge", 0, keyedBody("A", "a"), big)
+	want(t, "duplicates", r.host(7).reg.Duplicates(), uint64(4))
+	want(t, "live", len(r.host(7).m.Live(nil)), 0)
+	clk := r.clock
+	r = newRig(t, r.log.crashed(), []QueueDef{def}, newest)
+	r.clock.Advance(time.Duration(clk.Mono() - r.clock.Mono()))
+	put("after a crash", 0, keyedBody("A", "a"))
+	r.clock.Advance(4 * time.Second)
+	put("in time", 0, keyedBody("A", "a"))
+	r.clock.Advance(1001 * time.Millisecond)
+	put("too late", 1, keyedBody("A", "a"), keyedBody("A", "a"))
+}
+
+// R437: a publisher's messages come in once each, also one that was refused and comes again behind later ones.
+func TestDuplicatesOfPublishers(t *testing.T) {
+	def := set(durable(7), queue.Settings{Deduplicate: queue.PublisherKey, WindowBytes: 1 << 20, MaxLength: queue.Most(2), Overflow: queue.OverflowReject})
+	r := newRig(t, newFakeLog(), []QueueDef{def}, newest)
+	tk, s := &tickets{}, &sink{}
+	putBodies(r.queue(7), tk, true, fromPublisher("1", "p", 1), fromPublisher("1", "p", 1), fromPublisher("2", "p", 2), fromPublisher("3", "p", 3))
+	r.settle()
+	want(t, "outcomes", tk.each(), "map[1:accepted 2:accepted 3:accepted 4:refused]")
+	r.queue(7).Attach(ConsumerSpec{NoAck: true, Credit: Unlimited}, s, func(queue.ConsumerID, error) {})
+	r.settle()
+	putBodies(r.queue(7), nil, true, fromPublisher("4", "p", 4), fromPublisher("3", "p", 3), fromPublisher("1", "p", 1), fromPublisher("3", "p", 3), fromPublisher("q1", "q", 1))
+	r.settle()
+	want(t, "deliveries", s.texts(), []string{"1", "2", "4", "3", "q1"})
+}
+
+// R438: a queue that does not look for duplicates has no keys in its log.
+func TestNoKeysWhereNobodyAsks(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{durable(7)}, newest)
+	putBodies(r.queue(7), nil, true, keyedBody("a", "a"), keyedBody("a", "a"))
+	r.settle()
+	want(t, "ready", r.queue(7).Stats().Ready, uint64(2))
+	for _, rec := range r.log.records {
+		cmds, _ := queue.DecodeCommands(nil, rec.Meta)
+		for _, c := range cmds {
+			if c.Terms != nil && c.Kind == queue.Enqueue {
+				t.Errorf("%+v", c)
+			}
+		}
+	}
+}
+
+// R436: whoever comes to lead a quorum queue knows what has come.
+func TestDuplicatesOverLeaders(t *testing.T) {
+	def := set(durable(7), queue.Settings{Deduplicate: queue.HeaderKey, Window: queue.Most(3600_000), WindowBytes: 1 << 20})
+	x := newTrioWith(t, 3, func(o *Options) { o.Level = func() uint16 { return 2 } },
+		func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, def)
+	defer x.close(t)
+	h, s := x.nodes[0].reg.Get(7), newHolding()
+	outcomes := make(chan Outcome, 1)
+	put := func(m message.Message) {
+		t.Helper()
+		h.Publish([]Publish{{Message: m, Persistent: true, Ticket: outcomeOf(outcomes), Seq: 1}})
+		want(t, "outcome", <-outcomes, Accepted)
+	}
+	for range 3 {
+		put(keyedBody("a", "a"))
+		put(keyedBody("b", int32(1)))
+		x.move(7)
+	}
+	put(keyedBody("c", "c"))
+	h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	s.wait(func() bool { return len(s.got) == 3 })
+	var texts []string
+	for _, head := range s.got {
+		texts = append(texts, head[len(head)-1:])
+	}
+	want(t, "deliveries", texts, []string{"a", "b", "c"})
+}
