@@ -258,8 +258,14 @@ func (n *node) retarget() {
 			n.reg.Removed(id)
 		}
 	}
+	was := n.watched
 	n.watched = list
 	n.health.Watch(n.w.clk.Mono(), list)
+	for _, m := range n.w.nodes { // a link to one that nobody watched yet is made when it is known
+		if n.w.ends[pair{n.id, m.id}] && m.up && slices.Contains(list, m.id) && !slices.Contains(was, m.id) {
+			n.follow(n.health.Up(n.w.clk.Mono(), m.id, m.starts))
+		}
+	}
 }
 
 // barrier answers when a node has applied all that was committed anywhere before, and says so if it has not.
