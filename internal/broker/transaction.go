@@ -35,8 +35,10 @@ func (h *Held) Unroutable() bool { return h.unroutable }
 func (p *Publisher) PublishHeld(h *Held, m message.Message) {
 	p.published++
 	p.keep(h, m)
-	if len(h.slots) == 0 {
+	if h.unroutable {
 		p.dropped++
+	}
+	if len(h.slots) == 0 {
 		return
 	}
 	q := queuehost.Publish{Message: m, Persistent: m.Persistent(), Credit: p.c.credit}
@@ -80,7 +82,7 @@ func (p *Publisher) line(h *queuehost.Handle) *lined {
 func (p *Publisher) Involved() int { return len(p.dirty) }
 
 // Commit hands on what was lined up: what is for a queue happens there in one step, or not at all. It never waits. The ticket
-// hears of each queue in turn, with numbers from 1 up.
+// hears once from each queue. A little may be carried out at once, as of Flush.
 func (p *Publisher) Commit(t Ticket) {
 	p.count()
 	if p.c.b.farAlarms.nodes.Load() != nil {
@@ -89,10 +91,12 @@ func (p *Publisher) Commit(t Ticket) {
 	dirty := slices.Clone(p.dirty)
 	clear(p.dirty)
 	p.dirty = p.dirty[:0]
+	n := 0
 	for i, s := range dirty {
 		invariant.Pass("broker", "flushed")
 		l := s.lined
 		s.lined = nil
+		n += len(l.publishes)
 		s.handle.PutTransaction(&queuehost.Transaction{
 			Publishes: l.publishes, Settled: l.settled, Ticket: t, Seq: uint64(i + 1), Credit: p.c.credit,
 		})
@@ -100,6 +104,6 @@ func (p *Publisher) Commit(t Ticket) {
 		l.free()
 	}
 	for _, s := range dirty {
-		s.handle.Go(false)
+		s.handle.Go(n <= hereAtMost)
 	}
 }
