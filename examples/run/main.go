@@ -35,6 +35,7 @@ var examples = []example{
 	{"single-active", []string{"go"}, []string{"single_active.py"}},
 	{"retries", []string{"go"}, []string{"retries.py"}},
 	{"delay", []string{"go"}, []string{"delay.py"}},
+	{"deduplication", []string{"go"}, []string{"deduplication.py"}},
 	{"policies", []string{"go"}, []string{"policies.py"}},
 	{"flow-control", []string{"go"}, []string{"flow_control.py"}},
 	{"reliable", []string{"go/publisher", "go/consumer"}, []string{"publisher.py", "consumer.py"}},
