@@ -73,9 +73,16 @@ func (c *clients) bounded(who string, conn *amqp.Connection, do func() error) er
 	}
 }
 
+// place is where a publisher publishes to.
+type place struct {
+	exchange, key string
+	queues        []string                                                            // where it comes out
+	say           func(p *publish, first string, body *amqp.Publishing, r *rand.Rand) // what else there is to say of a publish; nil: nothing
+}
+
 // publisher publishes to a place, over one connection after the other, until it is told to be quiet and everything is
 // confirmed. What is nacked, or lost with a connection, it publishes again.
-func (c *clients) publisher(name, exchange, key string, queues []string, at int, r *rand.Rand) {
+func (c *clients) publisher(name string, to place, at int, r *rand.Rand) {
 	type message struct {
 		number  int
 		first   string // its first publish
@@ -156,14 +163,18 @@ func (c *clients) publisher(name, exchange, key string, queues []string, at int,
 					next++
 				}
 				seq++
-				p := &publish{id: fmt.Sprintf("%s/%d/m%d", channel, seq, m.number), channel: channel, seq: seq, queues: queues, repeats: m.first, node: c.nodes[on].Name}
+				p := &publish{id: fmt.Sprintf("%s/%d/m%d", channel, seq, m.number), channel: channel, seq: seq, queues: to.queues, repeats: m.first, node: c.nodes[on].Name}
 				if m.first == "" {
 					m.first = p.id
 				}
 				m.attempt++
+				body := amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: p.id, Body: []byte(content(p.id))}
+				if to.say != nil {
+					to.say(p, m.first, &body, r)
+				}
 				c.j.sent(p)
 				flight[uint64(seq)] = sent{m, p}
-				err := ch.PublishWithContext(c.stop, exchange, key, false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: p.id, Body: []byte(content(p.id))})
+				err := ch.PublishWithContext(c.stop, to.exchange, to.key, false, false, body)
 				if err != nil {
 					break life
 				}

@@ -33,7 +33,22 @@ type publish struct {
 	node     string   // through which it went
 	at, told time.Duration
 	outcome  outcome
-	events   []event // guarded by the journal
+	delay    time.Duration // it is not to come before that is over
+	events   []event       // guarded by the journal
+}
+
+// first is the publish that is repeated, or the publish itself.
+func (p *publish) first() string {
+	if p.repeats != "" {
+		return p.repeats
+	}
+	return p.id
+}
+
+// rule is what is true of a queue beside, or instead of, what is true of all.
+type rule struct {
+	carried bool // messages are carried there by the broker: a second time looks like the first, and order is not kept
+	once    bool // of a publish and its repeats one comes
 }
 
 // event is something that a consumer had to do with a message.
@@ -52,7 +67,9 @@ type journal struct {
 	publishes map[string]*publish
 	faults    []string
 	counts    map[string]int
-	counted   map[string]int64 // by publish and queue: the highest x-delivery-count
+	counted   map[string]int64  // by publish and queue: the highest x-delivery-count
+	rules     map[string]rule   // by queue
+	came      map[string]string // by queue without duplicates and first publish: the publish that came
 	nemesis   []string
 	still     map[string]time.Duration // nodes that stand still, since when
 	stood     []standstill
@@ -72,8 +89,9 @@ type standstill struct {
 }
 
 const (
-	pulse  = 100 * time.Millisecond
-	asleep = 5 * pulse // without a beat
+	clockGrain = 5 * time.Millisecond // brokers count milliseconds, and round
+	pulse      = 100 * time.Millisecond
+	asleep     = 5 * pulse // without a beat
 )
 
 // watch notes when the machine stands still, until it is told to stop.
@@ -123,7 +141,7 @@ func (j *journal) idle(node string, from, to time.Duration) (sum time.Duration) 
 }
 
 func newJournal() *journal {
-	return &journal{began: time.Now(), publishes: map[string]*publish{}, counts: map[string]int{}, counted: map[string]int64{}, still: map[string]time.Duration{}}
+	return &journal{began: time.Now(), publishes: map[string]*publish{}, counts: map[string]int{}, counted: map[string]int64{}, rules: map[string]rule{}, came: map[string]string{}, still: map[string]time.Duration{}}
 }
 
 func (j *journal) now() time.Duration { return time.Since(j.began).Round(time.Millisecond) }
@@ -242,10 +260,26 @@ func (j *journal) delivered(r *reader, id string, body []byte, redelivered bool,
 			since = since && e.redelivered && e.at >= r.began
 		}
 	}
+	rule := j.rules[r.queue]
 	p.events = append(p.events, event{j.now(), r.queue, r.name, "delivered", redelivered, true})
-	if redelivered {
+	if age := j.now() - p.at; age+clockGrain < p.delay {
+		j.faultLocked("%s got %s after %v, which was to come after %v\n%s", r.name, id, age, p.delay, j.story(p))
+	}
+	if rule.once {
+		key := p.first() + " " + r.queue
+		if other := j.came[key]; other != "" && other != id {
+			j.faultLocked("%s got %s, which says the same as %s, which has come\n%s%s", r.name, id, other, j.story(j.publishes[other]), j.story(p))
+		}
+		j.came[key] = id
+	}
+	switch {
+	case redelivered:
 		j.counts["redelivered"]++
-	} else {
+	case rule.carried:
+		if !first {
+			j.counts["carried again"]++
+		}
+	default:
 		// The queue hands out a message once without the flag. This may come to its client after the second time, with the flag, to
 		// another one, when it was on its way to a node that was taken for dead; but not if the client asked for it only after that.
 		switch {
@@ -259,7 +293,7 @@ func (j *journal) delivered(r *reader, id string, body []byte, redelivered bool,
 		}
 		r.last[p.channel] = p
 	}
-	if count >= 0 {
+	if count >= 0 && !rule.carried {
 		key := id + " " + r.queue
 		if count < j.counted[key] {
 			j.faultLocked("%s got %s with a delivery count of %d, after %d\n%s", r.name, id, count, j.counted[key], j.story(p))
@@ -309,6 +343,7 @@ func (j *journal) missing() (list []string, queues map[string]int) {
 			for _, e := range p.events {
 				there = there || e.queue == q && e.delivery
 			}
+			there = there || j.came[p.first()+" "+q] != ""
 			if !there {
 				queues[q]++
 				list = append(list, q+" lacks\n"+j.story(p))

@@ -85,6 +85,34 @@ func TestTheAuditNotices(t *testing.T) {
 			j.delivered(r, one.id, []byte(content(one.id)), false, -1)
 			j.answer(one, acked)
 		}},
+		{"what comes before its time", "which was to come after", func(j *journal, r *reader, p func(int) *publish) {
+			one := p(1)
+			one.delay = time.Hour
+			j.delivered(r, one.id, []byte(content(one.id)), false, -1)
+		}},
+		{"a repeat that was to be found", "says the same as", func(j *journal, r *reader, p func(int) *publish) {
+			j.rules["q"] = rule{once: true}
+			one, two := p(1), p(2)
+			two.repeats = one.id
+			for _, x := range []*publish{one, two} {
+				j.delivered(r, x.id, []byte(content(x.id)), false, -1)
+			}
+		}},
+		{"nothing, as another of the same came", "", func(j *journal, r *reader, p func(int) *publish) {
+			j.rules["q"] = rule{once: true}
+			one, two := p(1), p(2)
+			two.repeats = one.id
+			j.answer(one, lost)
+			j.delivered(r, one.id, []byte(content(one.id)), false, -1)
+			j.answer(two, acked)
+		}},
+		{"nothing, as it was carried", "", func(j *journal, r *reader, p func(int) *publish) {
+			j.rules["q"] = rule{carried: true}
+			one, two := p(1), p(2)
+			for _, x := range []*publish{two, one, two} {
+				j.delivered(r, x.id, []byte(content(x.id)), false, 0)
+			}
+		}},
 		{"nothing", "", func(j *journal, r *reader, p func(int) *publish) {
 			one, two, three := p(1), p(2), p(3)
 			j.delivered(r, one.id, []byte(content(one.id)), false, -1)

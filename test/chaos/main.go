@@ -7,14 +7,15 @@
 // What must hold: a confirmed publish comes out of every queue that it was routed to; what is handed out a second time says
 // redelivered; the first deliveries of a channel's publishes to one consumer come in the order of publishing; bodies are
 // whole; nothing comes that nobody has published; every publish and every request is answered within a bound; in the end
-// every queue is drained, and every consumer gets its share. What a client publishes again, after a nack or a lost
+// every queue is drained, and every consumer gets its share. A letter of a message that died comes to where it is to go, though it may
+// come more than once; what is delayed does not come before its time; of what is published again to a queue without duplicates one comes. What a client publishes again, after a nack or a lost
 // connection, is another publish, and counted apart.
 //
 // It never judges what a client was not told: a publish without an answer may be there or not.
 //
 // That the audit notices what must not be, -plant shows: with a mistake in the books the run has to end with a fault.
 //
-// Map of the files: main.go begins and judges; clients.go publishes and consumes; nemesis.go does harm, replace.go loses a node for good,
+// Map of the files: main.go begins and judges; clients.go publishes and consumes; special.go has queues that do more than keep messages; nemesis.go does harm, replace.go loses a node for good,
 // disk.go is a small disk to be filled; journal.go is what the clients know, with the faults that are found in it.
 package main
 
@@ -43,7 +44,7 @@ type options struct {
 	rate            float64
 	quorum, classic int
 	dir, only       string
-	big             bool
+	big, special    bool
 	disk            int
 	plant           string
 }
@@ -58,6 +59,7 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "", "folder for data and logs; it is kept")
 	flag.StringVar(&o.only, "only", "", "kinds of harm, with commas between them; all of them unless given")
 	flag.BoolVar(&o.big, "big", true, "publish messages of 16 MiB, too")
+	flag.BoolVar(&o.special, "special", true, "have queues with dead letters, times to live, limits, delays and deduplication, too")
 	flag.IntVar(&o.disk, "disk", 600, "MiB of the disk of one node, which is filled now and then; 0: none is. It takes the right to mount one")
 	flag.StringVar(&o.plant, "plant", "", "a mistake in the books, which has to be noticed: lost, twice")
 	flag.BoolVar(&verbose, "v", false, "say everything that is done")
@@ -130,7 +132,7 @@ func drive(o options, c *rig.Cluster, j *journal, small *disk) error {
 	for i, q := range all {
 		for k := range 2 {
 			at, s := (i+k)%3, seed()
-			cl.publish.Go(func() { cl.publisher(fmt.Sprintf("p.%s.%d", q, k), "", q, []string{q}, at, s) })
+			cl.publish.Go(func() { cl.publisher(fmt.Sprintf("p.%s.%d", q, k), place{key: q, queues: []string{q}}, at, s) })
 		}
 		for k := range 3 {
 			name, s := fmt.Sprintf("c.%s.%d", q, k), seed()
@@ -142,18 +144,25 @@ func drive(o options, c *rig.Cluster, j *journal, small *disk) error {
 	}
 	if len(classic) > 0 && len(quorum) > 0 {
 		s := seed()
-		cl.publish.Go(func() { cl.publisher("p.both", "both", "", []string{quorum[0], classic[0]}, 1, s) })
+		cl.publish.Go(func() { cl.publisher("p.both", place{exchange: "both", queues: []string{quorum[0], classic[0]}}, 1, s) })
 	}
 	if o.big {
 		for i, q := range []string{all[0], all[len(all)-1]} {
 			s := seed()
-			cl.publish.Go(func() { cl.publisher(big+"."+q, "", q, []string{q}, i+1, s) })
+			cl.publish.Go(func() { cl.publisher(big+"."+q, place{key: q, queues: []string{q}}, i+1, s) })
+		}
+	}
+
+	var special []string
+	if o.special {
+		if special, err = cl.special(c, seed); err != nil {
+			return err
 		}
 	}
 
 	harm, enough := context.WithTimeout(context.Background(), time.Duration(o.minutes*float64(time.Minute)))
 	defer enough()
-	n := &nemesis{j: j, c: c, r: rand.New(rand.NewPCG(o.seed, 2)), quorum: quorum, classic: classic, only: map[string]bool{}, down: map[*rig.Node]bool{}, small: small}
+	n := &nemesis{j: j, c: c, r: rand.New(rand.NewPCG(o.seed, 2)), quorum: append(quorum, quorumOf(special)...), classic: classic, only: map[string]bool{}, down: map[*rig.Node]bool{}, small: small}
 	for kind := range strings.SplitSeq(o.only, ",") {
 		if kind != "" {
 			n.only[kind] = true
@@ -174,11 +183,11 @@ func drive(o options, c *rig.Cluster, j *journal, small *disk) error {
 			fmt.Printf("%v: %s\n", j.now(), j.line())
 		}
 	}
-	return judge(c, j, cl, all, names, beQuiet, end)
+	return judge(c, j, cl, all, special, names, beQuiet, end)
 }
 
 // judge lets everything heal and looks at what came out.
-func judge(c *rig.Cluster, j *journal, cl *clients, all, names []string, beQuiet, end context.CancelFunc) error {
+func judge(c *rig.Cluster, j *journal, cl *clients, all, special, names []string, beQuiet, end context.CancelFunc) error {
 	j.act("no more harm")
 	c.Net.Heal()
 	if err := wait("the nodes see each other", time.Minute, func() (bool, string) { return together(c) }); err != nil {
@@ -197,10 +206,10 @@ func judge(c *rig.Cluster, j *journal, cl *clients, all, names []string, beQuiet
 	case <-time.After(2 * time.Minute):
 		j.fault("publishers cannot get confirmed what is left, two minutes after everything was well again")
 	}
-	if err := wait("the queues are drained", 2*time.Minute, func() (bool, string) { return drained(c, all) }); err != nil {
+	if err := wait("the queues are drained", 2*time.Minute, func() (bool, string) { return drained(c, append(special, all...)) }); err != nil {
 		j.fault("%v", err)
 	}
-	stuck(c, j, cl, all, names)
+	stuck(c, j, cl, all, special, names)
 	end()
 	cl.consume.Wait()
 	fmt.Printf("%v: %s\n", j.now(), j.line())
@@ -297,13 +306,15 @@ func together(c *rig.Cluster) (bool, string) {
 func drained(c *rig.Cluster, queues []string) (bool, string) {
 	counted := 0
 	for _, n := range c.Nodes {
-		out, err := n.Ctl("list_queues", "name", "messages", "messages_unacknowledged", "consumers", "leader", "--formatter", "json")
+		out, err := n.Ctl("list_queues", "name", "messages", "messages_delayed", "messages_dlx", "consumers", "leader", "--formatter", "json")
 		if err != nil {
 			return false, err.Error()
 		}
 		var rows []struct {
 			Name     string
 			Messages int
+			Delayed  int `json:"messages_delayed"`
+			Dead     int `json:"messages_dlx"`
 			Leader   string
 		}
 		if err := json.Unmarshal([]byte(out), &rows); err != nil {
@@ -313,7 +324,7 @@ func drained(c *rig.Cluster, queues []string) (bool, string) {
 			return false, n.Name + " lists: " + out
 		}
 		for _, q := range rows {
-			if q.Leader == n.Name && q.Messages != 0 { // the others may not have asked lately
+			if q.Leader == n.Name && q.Messages+q.Delayed+q.Dead != 0 { // the others may not have asked lately
 				return false, n.Name + " lists: " + out
 			}
 			if q.Leader == n.Name {
@@ -325,7 +336,7 @@ func drained(c *rig.Cluster, queues []string) (bool, string) {
 }
 
 // stuck has every consumer prove that it is alive: it must get some of what is published to its queue now.
-func stuck(c *rig.Cluster, j *journal, cl *clients, all, names []string) {
+func stuck(c *rig.Cluster, j *journal, cl *clients, all, special, names []string) {
 	live := func() (missing []string) {
 		cl.mu.Lock()
 		defer cl.mu.Unlock()
@@ -401,7 +412,7 @@ func stuck(c *rig.Cluster, j *journal, cl *clients, all, names []string) {
 	if err := wait("every consumer gets something", time.Minute, silent); err != nil {
 		j.fault("%v", err)
 	}
-	if err := wait("the queues are drained of the probes", time.Minute, func() (bool, string) { return drained(c, all) }); err != nil {
+	if err := wait("the queues are drained of the probes", time.Minute, func() (bool, string) { return drained(c, append(special, all...)) }); err != nil {
 		j.fault("%v", err)
 	}
 }
