@@ -33,6 +33,10 @@ func runRounds(o options) error {
 	if err := declare(o.broker.URL(), journals); err != nil {
 		return err
 	}
+	letters := newCarried()
+	if err := letters.declare(o.broker.URL()); err != nil {
+		return err
+	}
 	var slowest time.Duration
 	for round := 1; round <= o.n; round++ {
 		length := time.Duration(50+r.IntN(3500)) * time.Millisecond
@@ -52,6 +56,9 @@ func runRounds(o options) error {
 				l.wait.Go(func() { l.remove(after) })
 			}
 		}
+		l := &load{url: o.broker.URL(), journal: journals[0], round: round, stop: stop}
+		letters.start(l)
+		loads = append(loads, l)
 		time.Sleep(length)
 		killed := time.Now()
 		if err := o.broker.Kill(); err != nil {
@@ -86,7 +93,12 @@ func runRounds(o options) error {
 			fmt.Printf("round %3d: killed after %.1f s, up in %.2f s; in all %d confirmed, %d delivered (%d redelivered), %d settled, %d purged or deleted, %d found again\n",
 				round, length.Seconds(), took.Seconds(), t.confirmed, t.delivered, t.redelivered, t.settled, t.purged, t.verified)
 		}
-		faults := faultsOf(journals)
+		if round%10 == 0 || round == o.n {
+			if err := letters.await(o.broker.URL()); err != nil {
+				return fmt.Errorf("round %d: %w", round, err)
+			}
+		}
+		faults := append(faultsOf(journals), letters.faults...)
 		if cries, err := cries(o.broker.Log); err != nil || len(cries) > 0 {
 			faults = append(faults, fmt.Sprintf("the broker's log: %q %v", cries, err))
 		}
@@ -97,7 +109,7 @@ func runRounds(o options) error {
 	if total(journals).verified == 0 {
 		return fmt.Errorf("no message was found after a restart: nothing was tested")
 	}
-	fmt.Printf("crash rounds: %d passed, 0 failed; slowest start %.2f s\n", o.n, slowest.Seconds())
+	fmt.Printf("crash rounds: %d passed, 0 failed; slowest start %.2f s; %d messages were carried\n", o.n, slowest.Seconds(), len(letters.came))
 	return nil
 }
 
