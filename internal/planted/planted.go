@@ -39,6 +39,7 @@ const (
 	DeadlineLost      // a message that comes back does not expire any more
 	TxHalf            // a commit leaves out the last message
 	TxSettlesLost     // a commit leaves out the settlements
+	KeyUnkept         // now and then it is forgotten that a message with a key has come
 	PauseLeaks        // now and then a message of a queue that is paused is delivered
 	DelayHalved       // a message waits for half of its time
 	LimitEarly        // a message that has come back as often as it may is dead
@@ -114,6 +115,7 @@ var names = [...]string{
 	DeadlineLost:       "deadline lost",
 	TxHalf:             "half a transaction",
 	TxSettlesLost:      "transaction without settlements",
+	KeyUnkept:          "key not kept",
 	PauseLeaks:         "pause leaks",
 	DelayHalved:        "delay halved",
 	LimitEarly:         "limit early",

@@ -26,12 +26,13 @@ type record struct {
 	purgeable  bool // a purge may have taken it
 	seen       bool // a delivery of it has come to somebody, whoever that was
 
-	rank      int   // by its priority
-	expires   int64 // ms after its publish; 0: not by itself
-	tx        *tx   // that it is part of
-	delay     int64 // ms that it waits before it is ready
-	examined  bool  // that counts
-	born      int64 // clock.Mono: when it was published
+	rank      int    // by its priority
+	expires   int64  // ms after its publish; 0: not by itself
+	tx        *tx    // that it is part of
+	key       uint64 // by which its queue looks whether it comes twice; 0: it has none
+	delay     int64  // ms that it waits before it is ready
+	examined  bool   // that counts
+	born      int64  // clock.Mono: when it was published
 	toldAt    int64
 	discarded bool   // a consumer has rejected it
 	death     *death // nil: no letter of it was seen
@@ -185,6 +186,7 @@ func (k *checker) delivered(s *consumer, id uint64, d queuehost.Delivery) *recor
 	if r.death != nil {
 		w.failf("%s got message %d, which has died (%v)", s.name, id, r.death.reason)
 	}
+	k.once(r)
 	k.waited(s, r)
 	k.inTime(s, r)
 	k.alone(s)

@@ -105,6 +105,7 @@ func (k *checker) letter(n *node, q *simQueue, d *queuehost.DeadLetter, id uint6
 	r.death = &death{id: d.ID, r: r, reason: d.Reason}
 	q.deaths[d.ID] = r.death
 	k.stats.Deaths++
+	k.once(r)
 	k.died(r, d.Reason)
 }
 

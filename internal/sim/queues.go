@@ -33,9 +33,10 @@ type simQueue struct {
 	active    *consumer // of a single active one: who got something last
 	deaths    map[uint64]*death
 	lastDeath uint64
-	unread    bool  // some of its letters could not be read where it was led: their order is not known
-	delay     int64 // of its arguments, ms; -1: its messages do not wait, whatever they say
-	flipped   int64 // clock.Mono: when people have paused it last, or had it go on
+	unread    bool                 // some of its letters could not be read where it was led: their order is not known
+	delay     int64                // of its arguments, ms; -1: its messages do not wait, whatever they say
+	keyed     map[uint64][]*record // by key, of a queue that looks for messages that come twice; nil: it does not
+	flipped   int64                // clock.Mono: when people have paused it last, or had it go on
 	seen      seen
 	expires   time.Duration // after so long without use it goes; 0: it stays
 	expired   bool          // it was about to
@@ -91,6 +92,9 @@ func (w *World) met(q *catalog.Queue, v *catalog.View) {
 		expires, _ := q.Args.Get("x-expires")
 		ms, _ := expires.Int()
 		s.expires, s.used = time.Duration(ms)*time.Millisecond, w.clk.Mono()
+		if _, is := q.Args.Get("x-message-deduplication"); is {
+			s.keyed = map[uint64][]*record{}
+		}
 		if d, is := q.Args.Get("x-delivery-delay"); is {
 			s.delay, _ = d.Int()
 		}

@@ -83,6 +83,9 @@ func (w *World) arguments(classic bool) map[string]any {
 	if w.rng.IntN(3) == 0 {
 		args["x-message-ttl"] = w.someTime()
 	}
+	if w.rng.IntN(4) == 0 {
+		args["x-message-deduplication"], args["x-deduplication-window"] = true, twice
+	}
 	if w.rng.IntN(5) == 0 {
 		args["x-delivery-delay"] = w.rng.IntN(2) * w.rng.IntN(8000) // none of its own, and those of the messages
 	}
@@ -112,11 +115,21 @@ func (w *World) properties(r *record) (p []byte) {
 	if !w.o.Settings || w.plain {
 		return p
 	}
+	headers := map[string]any{}
 	if r.by.q.delay >= 0 && w.rng.IntN(3) == 0 {
 		ms := int64(w.rng.IntN(12000))
 		r.delay = max(r.delay, ms)
+		headers[message.DelayHeader] = ms
+	}
+	if q := r.by.q; q.keyed != nil && w.rng.IntN(2) == 0 { // one of the last ones again, perhaps
+		r.key = uint64(len(q.keyed)) + 1
+		r.key -= min(r.key-1, uint64(w.rng.IntN(6)))
+		q.keyed[r.key] = append(q.keyed[r.key], r)
+		headers[message.DeduplicationHeader] = int64(r.key)
+	}
+	if len(headers) > 0 {
 		p[0] |= 1 << (wire.Headers - 8)
-		t := wire.NewTable(map[string]any{message.DelayHeader: ms})
+		t := wire.NewTable(headers)
 		p = append(binary.BigEndian.AppendUint32(p, uint32(len(t))), t...)
 	}
 	if w.rng.IntN(4) == 0 {

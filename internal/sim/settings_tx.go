@@ -113,7 +113,7 @@ func (k *checker) halves() {
 	}
 	for _, r := range k.records {
 		q := r.by.q
-		if r.tx == nil || seen[r.tx] == nil || r.isSeen() || q.deleted || q.expired || r.purgeable || q.home != 0 && (!r.persistent || q.crashes > r.crashes) || r.leftUntold() {
+		if r.tx == nil || seen[r.tx] == nil || r.isSeen() || q.deleted || q.expired || r.purgeable || q.home != 0 && (!r.persistent || q.crashes > r.crashes) || r.leftUntold() || r.key != 0 {
 			continue
 		}
 		k.w.failf("message %d of a transaction was in queue %d, and message %d of the same was not (%v)", seen[r.tx].id, q.def.ID, r.id, r.tx.outcome)
