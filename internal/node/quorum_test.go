@@ -198,7 +198,8 @@ func TestClusterQuorumNodeIsForgotten(t *testing.T) {
 		send(t, ch, q, amqp.Persistent, q)
 	}
 	tr.stop(t, 2)
-	eventually(t, "the node is not heard any more", func() bool { return !tr.nodes[0].mesh.isUp(tr.nodes[0].catalog.View().NodeByName("n3").ID) })
+	gone := tr.nodes[0].catalog.View().NodeByName("n3").ID
+	eventually(t, "the node is not heard any more", func() bool { return !tr.nodes[0].mesh.isUp(gone) && !tr.nodes[1].mesh.isUp(gone) })
 	if err := tr.nodes[0].Forget(t.Context(), "n3"); err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,7 @@ type hereRig struct {
 	hook   *hooked
 	client net.Conn
 	ended  chan struct{} // closed when the writer that goOn began has ended
+	empty  func()        // lets a full socket take more; nil: it does
 }
 
 func newHereRig(t *testing.T) *hereRig {
@@ -64,8 +65,13 @@ func newHereRig(t *testing.T) *hereRig {
 	return r
 }
 
-// fill makes the socket full, and returns with what.
+// fill makes the socket full, and returns with what. It stays full until goOn: the kernel may find room for more by itself.
 func (r *hereRig) fill() []byte {
+	try := r.w.raw.try
+	defer func() {
+		r.empty = func() { r.w.raw.try = try }
+		r.w.raw.try = func(uintptr) bool { return true } // nothing is written
+	}()
 	var all []byte
 	piece := bytes.Repeat([]byte("full"), 16<<10)
 	for {
@@ -87,6 +93,9 @@ func (r *hereRig) goOn() {
 	case <-r.out.wake:
 	default:
 		r.t.Fatal("the writer is not woken")
+	}
+	if r.empty != nil {
+		r.empty()
 	}
 	go func() {
 		r.w.run()
