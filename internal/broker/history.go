@@ -278,7 +278,7 @@ func (b *Broker) history(j Joining) (list []KeptMessage, deliver func([]message.
 func putAll(h *queuehost.Handle, list []message.Message) {
 	publishes := make([]queuehost.Publish, len(list))
 	for i, m := range list {
-		publishes[i] = queuehost.Publish{Message: m, Persistent: m.Persistent()}
+		publishes[i] = queuehost.Publish{Message: m, Persistent: m.Persistent(), Carried: true}
 	}
 	h.Publish(publishes)
 }

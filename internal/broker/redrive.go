@@ -365,7 +365,7 @@ func (r *redrive) message(d *Delivery) {
 	r.underWay++
 	r.bytes += t.size
 	for _, h := range handles {
-		h.Publish([]queuehost.Publish{{Message: m, Persistent: v.Persistent, Ticket: t}})
+		h.Publish([]queuehost.Publish{{Message: m, Persistent: v.Persistent, Carried: true, Ticket: t}})
 	}
 }
 

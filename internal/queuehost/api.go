@@ -53,8 +53,11 @@ type Ticket interface {
 type Publish struct {
 	Message    message.Message
 	Persistent bool
-	unhurried  bool   // the outcome is told, but no sync is asked for because of it
-	part       uint32 // of a transaction; 0: of none. See tx.go
+	unhurried  bool // the outcome is told, but no sync is asked for because of it
+	// Carried says that the message comes from another queue and not from a publisher: nobody has published it twice, so
+	// that it is no duplicate of anything.
+	Carried bool
+	part    uint32 // of a transaction; 0: of none. See tx.go
 	// Ticket hears the outcome as Seq. Nil: nobody waits.
 	Ticket Ticket
 	Seq    uint64

@@ -6,11 +6,11 @@ import (
 )
 
 // keyed gives an Enqueue of one message the key that duplicates of it are found by, where the queue looks for them.
-func (p *pack) keyed(c *queue.Command, head []byte) {
-	if p.keys == queue.NoKey {
+func (p *pack) keyed(c *queue.Command, m *Publish) {
+	if p.keys == queue.NoKey || m.Carried {
 		return
 	}
-	v, err := message.Parse(head)
+	v, err := message.Parse(m.Message.Head)
 	if err != nil {
 		return
 	}

@@ -155,3 +155,18 @@ func TestDuplicatesOverLeaders(t *testing.T) {
 	}
 	want(t, "deliveries", texts, []string{"a", "b", "c"})
 }
+
+// R443: what comes from another queue, a dead letter or what a redrive brings back, is a duplicate of nothing.
+func TestCarriedMessagesAreNoDuplicates(t *testing.T) {
+	for _, window := range []queue.Limit{0, queue.Most(5000)} {
+		def := set(durable(7), queue.Settings{Deduplicate: queue.HeaderKey, Window: window, WindowBytes: 1 << 20})
+		r := newRig(t, newFakeLog(), []QueueDef{def}, newest)
+		tk := &tickets{}
+		putBodies(r.queue(7), tk, true, keyedBody("a", "a"))
+		r.queue(7).Publish([]Publish{{Message: keyedBody("b", "a"), Persistent: true, Carried: true, Ticket: tk, Seq: 2}})
+		r.settle()
+		want(t, "outcomes", tk.each(), "map[1:accepted 2:accepted]")
+		want(t, "ready", r.queue(7).Stats().Ready, uint64(2))
+		want(t, "duplicates", r.host(7).reg.Duplicates(), uint64(0))
+	}
+}

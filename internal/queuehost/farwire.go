@@ -113,7 +113,7 @@ func (c *cut) ranges() (list []queue.Range, ok bool) {
 // ended reports whether everything was there and nothing is left.
 func (c *cut) ended() bool { return c.End() == nil }
 
-// A publish: flags (persistent, hurried, chunked, those of a transaction), the number of its chunks if it
+// A publish: flags (persistent, hurried, chunked, those of a transaction, carried), the number of its chunks if it
 // is chunked, its head. The chunks have come before.
 const (
 	pubPersistent = 1 << iota
@@ -122,6 +122,7 @@ const (
 	pubPart   // of a transaction
 	pubBare   // its head is settlements of one; others of it follow
 	pubCloses // the same, and it is the last one
+	pubCarried
 	pubFlags
 )
 
@@ -131,6 +132,9 @@ func appendPublish(dst []byte, p *Publish) []byte {
 	dst = append(dst, bytecodec.Flags(p.Persistent, p.hurried(), n > 0))
 	if p.part != 0 {
 		dst[len(dst)-1] |= bytecodec.Flags(false, false, false, true, p.part&txBare != 0, p.closes())
+	}
+	if p.Carried {
+		dst[len(dst)-1] |= pubCarried
 	}
 	if n > 0 {
 		dst = bytecodec.AppendUint(dst, uint64(n))
@@ -146,6 +150,8 @@ func (c *cut) publish(p *Publish, chunks *[][]byte) {
 		c.Fail()
 		return
 	}
+	p.Carried = flags&pubCarried != 0
+	flags &^= pubCarried
 	p.Persistent = flags&pubPersistent != 0
 	p.unhurried = flags&pubHurried == 0
 	if flags >= pubPart {

@@ -100,7 +100,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 		l.Bytes = kind.size * uint64(count)
 	}
 	l.Terms = kind.terms()
-	p.keyed(l, ps[from].Message.Head)
+	p.keyed(l, &ps[from])
 	if part != 0 {
 		h.partOf(l, part, of)
 	} else if kind.delay == 0 {
@@ -304,7 +304,7 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish, of *leadSession) b
 		c.Bytes = kind.size
 	}
 	c.Terms = kind.terms()
-	p.keyed(c, m.Message.Head)
+	p.keyed(c, m)
 	if m.part != 0 {
 		h.partOf(c, m.part, of)
 	} else if kind.delay == 0 {
