@@ -16,9 +16,9 @@ import (
 func TestExchangeTypesOnThreeNodes(t *testing.T) {
 	tr := newTrio(t)
 	tr.start(t, 0, 1, 2)
+	tr.raised(t)
 	var chans [3]*amqp.Channel
 	for i, n := range tr.nodes {
-		eventually(t, "the level of these exchanges", func() bool { return n.catalog.View().Level() >= 2 })
 		chans[i] = open(t, n)
 	}
 	for x, kind := range map[string]string{"hash": "x-consistent-hash", "local": "x-local-random", "recent": "x-recent-history"} {

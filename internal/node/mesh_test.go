@@ -75,6 +75,14 @@ func (tr *trio) start(t *testing.T, which ...int) {
 	}
 }
 
+// raised waits until all nodes are at the level of the formats that they know: a cluster that has just begun goes there when all have met.
+func (tr *trio) raised(t *testing.T) {
+	t.Helper()
+	for _, n := range tr.nodes {
+		eventually(t, "the level of the formats", func() bool { return n.catalog.View().Level() >= 2 })
+	}
+}
+
 func (tr *trio) stop(t *testing.T, i int) {
 	t.Helper()
 	n := tr.nodes[i]

@@ -14,6 +14,7 @@ import (
 func TestClusterPausedQueueIsLedAnew(t *testing.T) {
 	tr := newTrio(t)
 	tr.start(t, 0, 1, 2)
+	tr.raised(t)
 	ch := open(t, tr.nodes[1])
 	must(ch.QueueDeclare("q", true, false, false, false, quorum))(t)
 	in := must(open(t, tr.nodes[0]).Consume("q", "", true, false, false, false, nil))(t)

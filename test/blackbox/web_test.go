@@ -49,7 +49,22 @@ func newWeb(t *testing.T, n int, extra ...string) *web {
 	t.Helper()
 	w := prepareWeb(t, n, extra...)
 	ok(t, w.Start())
+	w.raised()
 	return w
+}
+
+// raised waits until all nodes are at the level of the formats that they know: a cluster that has just begun goes there when all have met.
+func (w *web) raised() {
+	w.t.Helper()
+	for _, n := range w.Nodes {
+		until(w.t, n.Name+" is at the newest level of the formats", func() bool {
+			out, err := n.Ctl("cluster_status", "--formatter", "json")
+			var status struct {
+				Level int `json:"format_level"`
+			}
+			return err == nil && json.Unmarshal([]byte(out), &status) == nil && status.Level >= 2
+		})
+	}
 }
 
 // prepareWeb prepares nodes and does not start them.
