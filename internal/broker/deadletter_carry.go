@@ -352,7 +352,7 @@ func (c *carrier) lineUp(x *letter, m message.Message, persistent bool, t *lette
 		t.lined = linedPool.Get().(*lined)
 		c.sends = append(c.sends, t)
 	}
-	t.lined.publishes = append(t.lined.publishes, queuehost.Publish{Message: m, Persistent: persistent, Carried: !c.to.forwards, Ticket: t, Seq: x.id})
+	t.lined.publishes = append(t.lined.publishes, queuehost.Publish{Message: m, Persistent: persistent, Carried: true, Ticket: t, Seq: x.id})
 }
 
 // arrive notes that nothing is left to do for a letter.

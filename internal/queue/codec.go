@@ -49,6 +49,7 @@ const (
 	fieldSequence
 	fieldTx
 	fieldParts
+	fieldCarried // without a value
 
 	fieldsAll = 1<<iota - 1
 )
@@ -111,7 +112,7 @@ func (c *Command) rareMask() uint64 {
 	return maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter) |
 		maskIf(t.Heard, fieldHeard) | bit(t.Set != nil, fieldSet) | maskIf(uint64(t.TTL), fieldTTL) | maskIf(t.Delay, fieldDelay) |
 		maskIf(t.Timeout, fieldTimeout) | bit(t.Key != Key{}, fieldKey) | maskIf(uint64(t.Sequence), fieldSequence) |
-		maskIf(uint64(t.Tx), fieldTx) | maskIf(t.Parts, fieldParts)
+		maskIf(uint64(t.Tx), fieldTx) | maskIf(t.Parts, fieldParts) | bit(t.Carried, fieldCarried)
 }
 
 func (c *Command) appendRare(dst []byte) []byte {
@@ -267,6 +268,9 @@ func (d *decoder) rare(c *Command, mask uint64) {
 	}
 	if mask&fieldTx != 0 {
 		c.Terms.Tx = uint32(d.UpTo(^uint64(0) >> 32))
+	}
+	if mask&fieldCarried != 0 {
+		c.Terms.Carried = true
 	}
 	if mask&fieldParts != 0 {
 		c.Terms.Parts = d.Uint()

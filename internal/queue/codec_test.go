@@ -50,6 +50,7 @@ func sampleCommands() []Command {
 		{Kind: Commit, Session: 4, Seq: 9, Terms: &Terms{Tx: 7, Parts: 1 << 40, Heard: 3}},
 		{Kind: Abort, Session: 4, Terms: &Terms{Tx: 7}},
 		{Kind: Enqueue, Count: 2, Terms: &Terms{Delay: 1<<64 - 1}},
+		{Kind: Enqueue, Count: 2, Session: 4, Seq: 9, Terms: &Terms{Carried: true}},
 		{Kind: Weigh, First: 7, Last: 9, Bytes: 1 << 40},
 		{Kind: Attach, Session: 7, Consumer: 1, Credit: 5, Priority: -5, Terms: &Terms{Ranked: true}},
 		{Kind: Attach, Session: 7, Consumer: 1, Getter: true, Terms: &Terms{Timeout: 1<<64 - 1}},

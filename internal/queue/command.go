@@ -187,6 +187,9 @@ type Terms struct {
 	Sequence Limit
 	Tx       uint32 // Enqueue, Settle: of which transaction they are part, 0: none; Commit, Abort: which one
 	Parts    uint64 // Commit: how many messages and settlements there have to be
+	// Carried: the messages of an Enqueue are no publisher's, but come from another queue that keeps them, and tries again
+	// should they be refused. So what is refused of them is not dead.
+	Carried bool
 }
 
 var noTerms Terms

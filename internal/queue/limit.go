@@ -104,7 +104,7 @@ func (m *Machine) refuse(c *Command, s *session, before uint64, block run, reaso
 		s.refuse(c.Seq-min(n, c.Seq-before)+1, c.Seq)
 	}
 	set := &m.extra.set
-	if letters := reason == Duplicate || reason == NoRoom && set.Overflow == OverflowRejectDLX; letters && set.DeadLetter != NoDeadLetter {
+	if letters := reason == Duplicate || reason == NoRoom && set.Overflow == OverflowRejectDLX; letters && set.DeadLetter != NoDeadLetter && !c.terms().Carried {
 		if m.extra.sized() {
 			m.extra.sizes.add(block.first, block.last, c.Bytes/uint64(c.Count))
 		}

@@ -55,7 +55,7 @@ type Publish struct {
 	Persistent bool
 	unhurried  bool // the outcome is told, but no sync is asked for because of it
 	// Carried says that the message comes from another queue and not from a publisher: nobody has published it twice, so
-	// that it is no duplicate of anything.
+	// that it is no duplicate of anything, and the other queue keeps it if it is refused, so that it is not dead then.
 	Carried bool
 	part    uint32 // of a transaction; 0: of none. See tx.go
 	// Ticket hears the outcome as Seq. Nil: nobody waits.

@@ -5,8 +5,15 @@ import (
 	"holdfast/internal/queue"
 )
 
-// keyed gives an Enqueue of one message the key that duplicates of it are found by, where the queue looks for them.
+// keyed gives an Enqueue of one message the key that duplicates of it are found by, where the queue looks for them. Of messages that are
+// carried it says so instead, if that matters.
 func (p *pack) keyed(c *queue.Command, m *Publish) {
+	if m.Carried && p.refuses {
+		if c.Terms == nil {
+			c.Terms = &queue.Terms{}
+		}
+		c.Terms.Carried = true
+	}
 	if p.keys == queue.NoKey || m.Carried {
 		return
 	}

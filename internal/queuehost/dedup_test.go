@@ -170,3 +170,20 @@ func TestCarriedMessagesAreNoDuplicates(t *testing.T) {
 		want(t, "duplicates", r.host(7).reg.Duplicates(), uint64(0))
 	}
 }
+
+// R443: what another queue keeps is not dead when it is refused: it is tried again, and would die each time.
+func TestCarriedMessagesDoNotDieOfALimit(t *testing.T) {
+	def := set(durable(7), queue.Settings{MaxLength: queue.Most(1), Overflow: queue.OverflowRejectDLX, DeadLetter: queue.DeadLetterHeld})
+	r := newRig(t, newFakeLog(), []QueueDef{def}, newest)
+	l, tk := &letters{}, &tickets{}
+	r.host(7).reg.SetOwner(l)
+	a, b := keyedBody("a", "a"), keyedBody("b", "b")
+	r.queue(7).Publish([]Publish{
+		{Message: a, Persistent: true, Ticket: tk, Seq: 1},
+		{Message: b, Persistent: true, Carried: true, Ticket: tk, Seq: 2},
+		{Message: b, Persistent: true, Ticket: tk, Seq: 3},
+	})
+	r.settle()
+	want(t, "outcomes", tk.each(), "map[1:accepted 2:refused 3:refused]")
+	want(t, "letters", l.got, []string{"1 b dropped"})
+}

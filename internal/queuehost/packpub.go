@@ -72,7 +72,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 	}
 	for to < from+limit {
 		m := &ps[to]
-		if len(m.Message.Chunks) > 0 || m.part != part || h.isPersistent(m) != persistent || of != nil && m.Ticket != ps[from].Ticket {
+		if len(m.Message.Chunks) > 0 || m.part != part || m.Carried != ps[from].Carried || h.isPersistent(m) != persistent || of != nil && m.Ticket != ps[from].Ticket {
 			break
 		}
 		if to > from && (p.plain(m.Message.Head) != plain || !plain && h.traits(p, m.Message.Head) != kind) {
