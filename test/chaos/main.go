@@ -206,6 +206,7 @@ func judge(c *rig.Cluster, j *journal, cl *clients, all, special, names []string
 	case <-time.After(2 * time.Minute):
 		j.fault("publishers cannot get confirmed what is left, two minutes after everything was well again")
 	}
+	time.Sleep(mostDelay) // what was published last may be due only then
 	if err := wait("the queues are drained", 2*time.Minute, func() (bool, string) { return drained(c, append(special, all...)) }); err != nil {
 		j.fault("%v", err)
 	}
@@ -306,6 +307,9 @@ func together(c *rig.Cluster) (bool, string) {
 func drained(c *rig.Cluster, queues []string) (bool, string) {
 	counted := 0
 	for _, n := range c.Nodes {
+		if is, why := noneDelayed(n); !is {
+			return false, why
+		}
 		out, err := n.Ctl("list_queues", "name", "messages", "messages_delayed", "messages_dlx", "consumers", "leader", "--formatter", "json")
 		if err != nil {
 			return false, err.Error()
@@ -333,6 +337,27 @@ func drained(c *rig.Cluster, queues []string) (bool, string) {
 		}
 	}
 	return counted >= len(queues), "some queues have no leader"
+}
+
+// noneDelayed says whether no exchange keeps messages for later, as a node says.
+func noneDelayed(n *rig.Node) (bool, string) {
+	out, err := n.Ctl("list_exchanges", "name", "messages_delayed", "--formatter", "json")
+	if err != nil {
+		return false, err.Error()
+	}
+	var rows []struct {
+		Name    string
+		Delayed any `json:"messages_delayed"` // a number, if it delays
+	}
+	if err := json.Unmarshal([]byte(out), &rows); err != nil {
+		return false, err.Error()
+	}
+	for _, x := range rows {
+		if count, is := x.Delayed.(float64); is && count > 0 {
+			return false, n.Name + " lists: " + out
+		}
+	}
+	return true, ""
 }
 
 // stuck has every consumer prove that it is alive: it must get some of what is published to its queue now.

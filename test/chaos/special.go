@@ -11,6 +11,9 @@ import (
 	"holdfast/test/rig"
 )
 
+// mostDelay is for how long a message waits in an exchange, at most.
+const mostDelay = 4 * time.Second
+
 // special declares queues that do more than keep messages, begins to publish to them and to consume from where that comes out, and
 // returns their names: those of quorum queues begin with "quorum".
 func (c *clients) special(cluster *rig.Cluster, seed func() *rand.Rand) (queues []string, err error) {
@@ -98,7 +101,7 @@ func (c *clients) special(cluster *rig.Cluster, seed func() *rand.Rand) (queues 
 	s := seed()
 	c.publish.Go(func() {
 		c.publisher("p.delayed", place{exchange: "delayed", queues: []string{due}, say: func(p *publish, _ string, body *amqp.Publishing, r *rand.Rand) {
-			ms := r.IntN(4000)
+			ms := r.IntN(int(mostDelay.Milliseconds()))
 			p.delay = time.Duration(ms) * time.Millisecond
 			body.Headers = amqp.Table{"x-delay": ms}
 		}}, 2, s)
