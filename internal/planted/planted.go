@@ -170,12 +170,3 @@ func Is(b Bug) bool { return now == b }
 
 // Plant makes a mistake from now on, or none; only tests of the simulations do that.
 func Plant(b Bug) { now = b }
-
-// All returns every mistake.
-func All() []Bug {
-	var all []Bug
-	for b := None + 1; b < bugs; b++ {
-		all = append(all, b)
-	}
-	return all
-}

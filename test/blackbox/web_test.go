@@ -3,7 +3,6 @@ package blackbox
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -358,16 +357,6 @@ func (s *sip) until(n int) {
 	until(s.t, fmt.Sprintf("%d deliveries", n), func() bool { return s.count() >= n })
 }
 
-// bodies are those that came, in order.
-func (s *sip) bodies() (list []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, d := range s.got {
-		list = append(list, d.body)
-	}
-	return list
-}
-
 // audit checks that what a drip was told holds for what some consumers got: all that was confirmed came; nothing came twice
 // without a flag; what came to one consumer for the first time was in order.
 func audit(t *testing.T, what string, d *drip, consumers ...*sip) {
@@ -404,13 +393,4 @@ func audit(t *testing.T, what string, d *drip, consumers ...*sip) {
 			t.Errorf("%s was confirmed and never came", body)
 		}
 	}
-}
-
-// code is the code of an error of a channel or connection, 0 if it is none.
-func code(err error) int {
-	var e *amqp.Error
-	if errors.As(err, &e) {
-		return e.Code
-	}
-	return 0
 }

@@ -45,15 +45,6 @@ func NewCluster(binary, dir string, n int, extra ...string) (*Cluster, error) {
 	return c, nil
 }
 
-// Add prepares one more broker, which joins through one that is there.
-func (c *Cluster) Add(through *Node, extra ...string) (*Node, error) {
-	node, err := c.add(extra)
-	if err == nil {
-		node.Extra = append(node.Extra, "--join", through.Front)
-	}
-	return node, err
-}
-
 func (c *Cluster) add(extra []string) (*Node, error) {
 	name := fmt.Sprintf("n%d", len(c.Nodes)+1)
 	listen, err := FreeAddr()

@@ -9,10 +9,7 @@ import (
 	"strings"
 )
 
-// RSS is the resident memory of a process in bytes (Linux only).
-func RSS(pid int) (uint64, error) { return statusOf(pid, "VmRSS") }
-
-// PeakRSS is the most that it has had.
+// PeakRSS is the most resident memory that a process has had, in bytes (Linux only).
 func PeakRSS(pid int) (uint64, error) { return statusOf(pid, "VmHWM") }
 
 // statusOf reads a size from a process' status.
