@@ -1,5 +1,7 @@
 package queue
 
+import "slices"
+
 // extra checks what most machines do not have.
 func (w *checker) extra(x *extra) {
 	m := w.m
@@ -23,6 +25,7 @@ func (w *checker) extra(x *extra) {
 	x.dead.all(func(d deadRun) { there = append(there, Numbers{d.first, d.last}) })
 	w.notes(&x.sizes, joined(there), "size")
 	w.that(x.sized() || x.sizes.count == 0, "sizes that nobody asks for")
+	w.unweighed(x)
 	ready, dead := m.countBytes()
 	w.that(ready == x.readyBytes && dead == x.dead.bytes, "%d bytes ready and %d dead, %d and %d counted", ready, dead, x.readyBytes, x.dead.bytes)
 	if most, ok := x.set.MaxBytes.Get(); ok && x.set.Overflow == OverflowDropHead {
@@ -34,6 +37,28 @@ func (w *checker) extra(x *extra) {
 			w.that(!ok || int64(d) > m.now, "message %v should have expired at %d, it is %d", r.first, d, m.now)
 		}
 	}
+}
+
+// unweighed checks that those messages are noted without a size that have none.
+func (w *checker) unweighed(x *extra) {
+	var noted, want []run
+	alike := func(rs []run, r run) []run {
+		if k := len(rs); k > 0 && r.follows(rs[k-1]) {
+			rs[k-1].last = r.last
+			return rs
+		}
+		return append(rs, r)
+	}
+	x.unweighed.all(func(r run) { noted = alike(noted, r) })
+	for _, r := range w.m.withoutSize() {
+		want = alike(want, r)
+	}
+	w.that(slices.Equal(noted, want), "without a size are %v, noted are %v", want, noted)
+	n := uint64(0)
+	for _, r := range noted {
+		n += r.len()
+	}
+	w.that(n == x.unweighed.count, "%d messages without a size, %d counted", n, x.unweighed.count)
 }
 
 func (w *checker) later(all *waiting) {

@@ -112,6 +112,7 @@ func (m *Machine) end(r run, reason Reason, fx *Effects) {
 	x.deadlines.forget(r.first, r.last)
 	x.keys.forget(r.first, r.last)
 	x.dead.bytes += x.bytes(r.first, r.last)
+	x.unweighed.change(r.first, r.last, isDead)
 	x.dead.rest.push(deadRun{run: r, id: x.dead.given + 1, time: uint32(m.now / 1e9), reason: reason})
 	x.dead.given += r.len()
 	x.dead.count += r.len()

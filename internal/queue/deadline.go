@@ -36,6 +36,24 @@ func (s *notes) forget(first, last Number) {
 	s.lanes[first.Lane()].remove(first, last, func(r run) { s.count -= r.len() })
 }
 
+// change replaces the value of those messages that have one.
+func (s *notes) change(first, last Number, value uint64) {
+	if s.count == 0 {
+		return
+	}
+	for n := first; ; {
+		old, ok, upTo := s.at(n, last)
+		if ok && old != value {
+			s.forget(n, upTo)
+			s.add(n, upTo, value)
+		}
+		if upTo == last {
+			return
+		}
+		n = upTo + 1
+	}
+}
+
 // at returns the value of a message, whether it has one, and the last one behind it of which the same is true, up to last.
 func (s *notes) at(n, last Number) (value uint64, ok bool, upTo Number) {
 	lane := int(n.Lane())
@@ -79,6 +97,7 @@ func (s *notes) all(f func(run)) {
 func (x *extra) forget(first, last Number) {
 	x.deadlines.forget(first, last)
 	x.sizes.forget(first, last)
+	x.unweighed.forget(first, last)
 	x.keys.forget(first, last)
 }
 

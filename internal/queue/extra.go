@@ -15,6 +15,7 @@ type extra struct {
 
 	deadlines notes   // times in nanoseconds, of ready and held messages
 	sizes     notes   // of one message each, of ready, held and dead messages; nothing if they are of no interest
+	unweighed notes   // of the others of these, where they are
 	keys      keys    // to find duplicates; nothing if they are not looked for
 	fresh     Numbers // messages of the command being applied, which do not expire before it is over
 }
@@ -48,11 +49,13 @@ func (m *Machine) set(c *Command, fx *Effects) {
 		return
 	}
 	x := m.rare()
-	old := x.set
+	old, noted := x.set, x.sized()
 	x.set = s
 	x.rekey(&old)
 	if !x.sized() {
-		x.sizes, x.readyBytes, x.dead.bytes = notes{}, 0, 0
+		x.sizes, x.unweighed, x.readyBytes, x.dead.bytes = notes{}, notes{}, 0, 0
+	} else if !noted {
+		m.findUnweighed()
 	}
 	x.keepWindow(m.now / millisecond)
 	x.doubt = true

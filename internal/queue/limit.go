@@ -58,9 +58,11 @@ func (m *Machine) letIn(r run, size Limit, delay uint64, deadline int64, mortal 
 	} else {
 		m.insert(r)
 	}
-	if bytes, ok := size.Get(); ok && x.sized() {
+	if bytes, ok := size.Get(); x.sized() && ok {
 		x.sizes.add(r.first, r.last, bytes)
 		x.readyBytes += bytes * r.len()
+	} else if x.sized() {
+		x.unweighed.add(r.first, r.last, counts)
 	}
 	if mortal {
 		x.deadlines.add(r.first, r.last, uint64(deadline))

@@ -44,7 +44,7 @@ func (m *Machine) Restore(src []byte) error {
 	}
 	if m.extra != nil {
 		m.extra.readyBytes, m.extra.dead.bytes = m.countBytes()
-		if !m.restoreChoice() {
+		if !m.restoreChoice() || !m.findUnweighed() {
 			return ErrFormat
 		}
 	}

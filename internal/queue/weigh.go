@@ -1,7 +1,19 @@
 package queue
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Sizes are noted while a limit of bytes is set: a size for each message that is ready, held or dead. Those of messages
 // that were there before are 0 until the host has weighed them.
+
+// Where a message is of which the size is not known: what its size adds to once it is.
+const (
+	inHand uint64 = iota // held: to nothing
+	counts               // ready, or it waits to be: to what limits count
+	isDead               // to the bytes of the dead
+)
 
 // sized reports whether sizes are noted.
 func (x *extra) sized() bool { return x.set.MaxBytes > 0 || x.set.HeldMostBytes > 0 }
@@ -25,12 +37,14 @@ func (x *extra) bytes(first, last Number) (sum uint64) {
 func (m *Machine) comeIn(first, last Number) {
 	if m.extra != nil {
 		m.extra.readyBytes += m.extra.bytes(first, last)
+		m.extra.unweighed.change(first, last, counts)
 	}
 }
 
 func (m *Machine) goOut(first, last Number) {
 	if m.extra != nil {
 		m.extra.readyBytes -= m.extra.bytes(first, last)
+		m.extra.unweighed.change(first, last, inHand)
 	}
 }
 
@@ -38,41 +52,21 @@ func (m *Machine) goOut(first, last Number) {
 func (m *Machine) weigh(c *Command) {
 	first, last := Number(c.First), Number(c.Last)
 	x := m.extra
-	if x == nil || !x.sized() || first > last || first.Lane() != last.Lane() || int(first.Lane()) >= len(m.lanes) {
+	if x == nil || first > last || first.Lane() != last.Lane() {
 		return
 	}
-	left := uint64(last-first) + 1
-	add := func(from, to Number) (sum uint64) {
-		from, to = max(from, first), min(to, last)
-		if from > to {
-			return 0
-		}
-		left -= uint64(to-from) + 1
-		x.unknown(from, to, func(r Numbers) {
-			x.sizes.add(r.First, r.Last, c.Bytes)
-			sum += c.Bytes * r.Len()
-		})
-		return sum
-	}
-	m.lanes[first.Lane()].runs.within(first, last, func(r run) { x.readyBytes += add(r.first, r.last) })
-	if left > 0 {
-		x.waiting.runs(func(_ int64, r run) { x.readyBytes += add(r.first, r.last) })
-		x.dead.all(func(d deadRun) { x.dead.bytes += add(d.first, d.last) })
-	}
-	for _, con := range m.consumers {
-		if left == 0 || m.unacked == 0 {
-			return
-		}
-		con.held.all(func(_ uint64, s *slot) { add(s.number, s.number) })
-	}
-}
-
-// unknown calls f for those of the messages first to last of which the size is not known.
-func (x *extra) unknown(first, last Number, f func(Numbers)) {
 	for n := first; ; {
-		_, known, upTo := x.sizes.at(n, last)
-		if !known {
-			f(Numbers{n, upTo})
+		where, unknown, upTo := x.unweighed.at(n, last)
+		if unknown {
+			x.unweighed.forget(n, upTo)
+			x.sizes.add(n, upTo, c.Bytes)
+			sum := c.Bytes * (uint64(upTo-n) + 1)
+			switch where {
+			case counts:
+				x.readyBytes += sum
+			case isDead:
+				x.dead.bytes += sum
+			}
 		}
 		if upTo == last {
 			return
@@ -81,37 +75,58 @@ func (x *extra) unknown(first, last Number, f func(Numbers)) {
 	}
 }
 
+// findUnweighed notes of which messages the size is not known. It reports whether no message is in two places.
+func (m *Machine) findUnweighed() bool {
+	m.extra.unweighed = notes{}
+	for i, rs := 0, m.withoutSize(); i < len(rs); i++ {
+		if i > 0 && rs[i-1].last >= rs[i].first {
+			return false
+		}
+		m.extra.unweighed.add(rs[i].first, rs[i].last, uint64(rs[i].attr))
+	}
+	return true
+}
+
+// withoutSize looks at all messages for those of which the size is not known and of interest, and returns them in
+// order, with where they are. Chunks have none of their own, nor have messages of transactions that are under way.
+func (m *Machine) withoutSize() (rs []run) {
+	x := m.extra
+	if !x.sized() {
+		return nil
+	}
+	add := func(first, last Number, where attr) {
+		for n := first; ; {
+			_, known, upTo := x.sizes.at(n, last)
+			if !known {
+				rs = append(rs, run{n, upTo, where})
+			}
+			if upTo == last {
+				return
+			}
+			n = upTo + 1
+		}
+	}
+	for i := range m.lanes {
+		m.lanes[i].runs.all(func(r run) { add(r.first, r.last, attr(counts)) })
+	}
+	x.waiting.runs(func(_ int64, r run) { add(r.first, r.last, attr(counts)) })
+	x.dead.all(func(d deadRun) { add(d.first, d.last, attr(isDead)) })
+	for _, c := range m.consumers {
+		c.held.all(func(_ uint64, s *slot) { add(s.number, s.number, attr(inHand)) })
+	}
+	slices.SortFunc(rs, func(a, b run) int { return cmp.Compare(a.first, b.first) })
+	return rs
+}
+
 // Unweighed appends to dst the messages of which the size is not known, where it is of interest, in ascending
 // order, and returns it. Chunks have none of their own.
 func (m *Machine) Unweighed(dst []Numbers) []Numbers {
-	x := m.extra
-	if x == nil || !x.sized() {
+	if m.extra == nil {
 		return dst
 	}
-	var coming []Numbers
-	m.parts(func(r run) { coming = append(coming, Numbers{r.first, r.last}) })
-	coming = joined(coming)
-	for _, r := range m.Live(nil) {
-		if r.First.Lane() == ChunkLane {
-			break
-		}
-		for r.First <= r.Last {
-			for len(coming) > 0 && coming[0].Last < r.First {
-				coming = coming[1:]
-			}
-			upTo := r.Last
-			if len(coming) > 0 {
-				if r.First >= coming[0].First {
-					r.First = coming[0].Last + 1
-					continue
-				}
-				upTo = min(upTo, coming[0].First-1)
-			}
-			x.unknown(r.First, upTo, func(n Numbers) { dst = append(dst, n) })
-			r.First = upTo + 1
-		}
-	}
-	return dst
+	at := len(dst)
+	m.extra.unweighed.all(func(r run) { dst = append(dst, Numbers{r.first, r.last}) })
+	return append(dst[:at], joined(dst[at:])...)
 }
 
 // ReadyBytes returns the size of what a limit of bytes counts, as far as it is known.
