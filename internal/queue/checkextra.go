@@ -68,6 +68,7 @@ func (w *checker) later(all *waiting) {
 		time, last := int64(-1), Number(0)
 		for _, b := range l.blocks {
 			w.that(len(b.items) > 0 && len(b.items) <= laterItems, "lane %d: a block of %d messages wait", i, len(b.items))
+			odd -= len(b.odd)
 		}
 		l.all(func(t int64, k Number, a attr) {
 			w.that(before(time, last, t, k) && k.Lane() == uint8(i), "message %v waits until %d, after %v until %d", k, t, last, time)
@@ -79,7 +80,6 @@ func (w *checker) later(all *waiting) {
 			time, last = t, k
 			n++
 		})
-		odd -= len(l.odd)
 	}
 	w.that(n == all.count && odd == 0, "%d messages wait, %d counted; %d histories too few", n, all.count, odd)
 }

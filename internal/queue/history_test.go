@@ -437,7 +437,12 @@ func TestSnapshotAnywhere(t *testing.T) {
 			if !reflect.DeepEqual(got, want[i:]) || !bytes.Equal(gotEnd, end) {
 				t.Fatalf("seed %d: it runs otherwise from the snapshot before %s", 1000+seed, describe(entries[i]))
 			}
+			frozen, before := straight.Freeze(), straight.AppendSnapshot(nil)
 			straight.Apply(entries[i], &Effects{})
+			straight.AppendSnapshot(nil)
+			if got := frozen.Append([]byte("before"))[6:]; !bytes.Equal(got, before) { // R560
+				t.Fatalf("seed %d: what was frozen before %s is\n%x, want\n%x", 1000+seed, describe(entries[i]), got, before)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"maps"
 	"slices"
 	"sort"
 )
@@ -15,14 +16,16 @@ type waiting struct {
 // eight bytes, if there is nothing special about it.
 type later struct {
 	blocks []*laterBlock
-	odd    map[Number]attr // histories that the items do not tell
+	views  uint64 // taken so far
 }
 
-// laterBlock is a sorted piece of a later. No block is empty.
+// laterBlock is a sorted piece of a later. No block is empty. One that a view may have is never changed: a copy is, in its place.
 type laterBlock struct {
 	time   int64 // milliseconds; that of the items is relative to it
 	number Number
 	items  []laterItem
+	odd    map[Number]attr // histories that the items do not tell, or nil
+	views  uint64          // of the later when the block was made: those that were taken before do not have it
 }
 
 // laterItem is one message.
@@ -33,7 +36,7 @@ type laterItem struct {
 
 const (
 	laterTransient = 1 << 0
-	laterOdd       = 1 << 1 // its history is in the map
+	laterOdd       = 1 << 1 // its history is in the block's map
 	laterShift     = 2
 
 	laterSpan  = 1 << (32 - laterShift) // milliseconds
@@ -65,10 +68,10 @@ func (l *later) add(time int64, n Number, a attr) {
 		it.time |= laterTransient
 	default:
 		it.time |= laterOdd
-		if l.odd == nil {
-			l.odd = map[Number]attr{}
+		if b.odd == nil {
+			b.odd = map[Number]attr{}
 		}
-		l.odd[n] = a
+		b.odd[n] = a
 	}
 	b.items = slices.Insert(b.items, i, it)
 }
@@ -106,7 +109,7 @@ func (l *later) room(bi int, i *int, time int64, n Number) *laterBlock {
 		}
 		return l.begin(bi+1, i, time, n)
 	case len(l.blocks[bi].items) < laterItems:
-		return l.blocks[bi]
+		return l.own(bi)
 	case *i == laterItems: // mostly they come in order
 		return l.begin(bi+1, i, time, n)
 	}
@@ -116,21 +119,52 @@ func (l *later) room(bi int, i *int, time int64, n Number) *laterBlock {
 		*i -= half
 		bi++
 	}
-	return l.blocks[bi]
+	return l.blocks[bi] // it was made, or made one's own, just now
+}
+
+// own returns block bi to be changed: a copy, if a view may have it.
+func (l *later) own(bi int) *laterBlock {
+	b := l.blocks[bi]
+	if b.views != l.views {
+		b = &laterBlock{b.time, b.number, slices.Clone(b.items), maps.Clone(b.odd), l.views}
+		l.blocks[bi] = b
+	}
+	return b
+}
+
+// view returns the messages as they are now, for another goroutine to read. It takes no time or memory for each of them: blocks are
+// shared until they change.
+func (w *waiting) view() waiting {
+	v := waiting{slices.Clone(w.lanes), w.count}
+	for i := range w.lanes {
+		l := &w.lanes[i]
+		v.lanes[i].blocks = slices.Clone(l.blocks)
+		l.views++
+	}
+	return v
 }
 
 // begin makes block bi for a message. It can have others that are somewhat earlier, or have smaller numbers.
 func (l *later) begin(bi int, i *int, time int64, n Number) *laterBlock {
 	*i = 0
-	b := &laterBlock{time: max(0, time-laterSpan/2), number: MakeNumber(n.Lane(), n.Ordinal()-min(n.Ordinal(), 1<<31))}
+	b := &laterBlock{time: max(0, time-laterSpan/2), number: MakeNumber(n.Lane(), n.Ordinal()-min(n.Ordinal(), 1<<31)), views: l.views}
 	l.blocks = slices.Insert(l.blocks, bi, b)
 	return b
 }
 
 // split makes two blocks of one.
 func (l *later) split(bi, i int) {
-	b := l.blocks[bi]
-	behind := &laterBlock{time: b.time, number: b.number, items: append(make([]laterItem, 0, laterItems), b.items[i:]...)}
+	b := l.own(bi)
+	behind := &laterBlock{time: b.time, number: b.number, items: append(make([]laterItem, 0, laterItems), b.items[i:]...), views: l.views}
+	for k := range behind.items {
+		if _, n := behind.at(k); behind.items[k].time&laterOdd != 0 {
+			if behind.odd == nil {
+				behind.odd = map[Number]attr{}
+			}
+			behind.odd[n] = b.odd[n]
+			delete(b.odd, n)
+		}
+	}
 	b.items = b.items[:i]
 	l.blocks = slices.Insert(l.blocks, bi+1, behind)
 }
@@ -201,12 +235,11 @@ func (l *later) due(time int64, f func(Number, attr)) {
 			if t > time {
 				break
 			}
-			f(n, l.attr(&b.items[k], n))
-			delete(l.odd, n)
+			f(n, b.attr(&b.items[k], n))
 			k++
 		}
 		if k < len(b.items) {
-			b.items = b.items[k:]
+			l.own(0).drop(k)
 			return
 		}
 		l.blocks[0] = nil
@@ -215,10 +248,20 @@ func (l *later) due(time int64, f func(Number, attr)) {
 	*l = later{}
 }
 
-func (l *later) attr(it *laterItem, n Number) attr {
+// drop takes out the first k messages.
+func (b *laterBlock) drop(k int) {
+	for i := range b.items[:k] {
+		if _, n := b.at(i); b.items[i].time&laterOdd != 0 {
+			delete(b.odd, n)
+		}
+	}
+	b.items = b.items[k:]
+}
+
+func (b *laterBlock) attr(it *laterItem, n Number) attr {
 	switch {
 	case it.time&laterOdd != 0:
-		return l.odd[n]
+		return b.odd[n]
 	case it.time&laterTransient != 0:
 		return flagTransient
 	}
@@ -230,7 +273,7 @@ func (l *later) all(f func(time int64, n Number, a attr)) {
 	for _, b := range l.blocks {
 		for i := range b.items {
 			t, n := b.at(i)
-			f(t, n, l.attr(&b.items[i], n))
+			f(t, n, b.attr(&b.items[i], n))
 		}
 	}
 }

@@ -16,8 +16,11 @@ func TestLaterAgainstMap(t *testing.T) {
 	}
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 4))
-		var l later
+		w := waiting{lanes: make([]later, 1)}
+		l := &w.lanes[0]
 		want := map[Number]until{}
+		var views []waiting // R560: they stay as they were
+		var viewed [][]byte
 		now, n := int64(r.IntN(2))<<40, Number(r.IntN(2))<<40+1
 		span, step := int64(1)<<(1+r.IntN(40)), 1<<(1+r.IntN(34))
 		for range 3000 {
@@ -59,6 +62,8 @@ func TestLaterAgainstMap(t *testing.T) {
 			if r.IntN(200) > 0 {
 				continue
 			}
+			views = append(views, w.view())
+			viewed = append(viewed, laterBytes(&w))
 			var keys, got []Number
 			for k := range want {
 				keys = append(keys, k)
@@ -77,10 +82,22 @@ func TestLaterAgainstMap(t *testing.T) {
 			}
 		}
 		l.due(endOfTime, func(k Number, _ attr) { delete(want, k) })
-		if len(want) > 0 || len(l.blocks) > 0 || len(l.odd) > 0 {
+		for i := range views {
+			if !slices.Equal(laterBytes(&views[i]), viewed[i]) {
+				t.Fatalf("seed %d: view %d has changed", seed, i)
+			}
+		}
+		if len(want) > 0 || len(l.blocks) > 0 {
 			t.Fatalf("seed %d: %d are missing, %d blocks are left", seed, len(want), len(l.blocks))
 		}
 	}
+}
+
+// laterBytes is the messages that wait as a snapshot has them.
+func laterBytes(w *waiting) []byte {
+	var e encoder
+	e.later(w)
+	return e.b
 }
 
 // A message that was requeued more than twenty times waits longer after each return, up to a second; after one that is

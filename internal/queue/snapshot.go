@@ -105,8 +105,40 @@ const maxHeldRun = 1024
 
 // AppendSnapshot appends the whole state to dst. Equal states give equal bytes.
 func (m *Machine) AppendSnapshot(dst []byte) []byte {
-	start := len(dst)
-	e := encoder{b: append(dst, snapshotOrdinary)}
+	e := encoder{b: dst}
+	e.machine(m)
+	return e.b
+}
+
+// Frozen is the state of a machine as it was once.
+type Frozen struct {
+	head, tail []byte // of the snapshot, before and behind the messages that wait for a time
+	waiting    waiting
+}
+
+// Freeze returns the state as it is now, for another goroutine to append to something while the machine goes on. It takes as long as
+// AppendSnapshot, but for the messages that wait for a time: those cost nothing here, however many they are.
+func (m *Machine) Freeze() Frozen {
+	e := encoder{apart: true}
+	e.machine(m)
+	f := Frozen{head: e.b}
+	if x := m.extra; x != nil && x.waiting.count > 0 {
+		f.head, f.tail, f.waiting = e.b[:e.cut:e.cut], e.b[e.cut:], x.waiting.view()
+	}
+	return f
+}
+
+// Append appends what AppendSnapshot would have appended when the state was frozen.
+func (f *Frozen) Append(dst []byte) []byte {
+	e := encoder{b: append(dst, f.head...)}
+	e.section(sectionLater, func() { e.later(&f.waiting) })
+	return append(e.b, f.tail...)
+}
+
+// machine writes the whole state.
+func (e *encoder) machine(m *Machine) {
+	start := len(e.b)
+	e.b = append(e.b, snapshotOrdinary)
 	e.section(sectionCore, func() {
 		e.uint(m.applied)
 		e.uint(uint64(m.now))
@@ -150,12 +182,13 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 	if e.rare || len(e.b) > ordinary {
 		e.b[start] = snapshotVersion
 	}
-	return e.b
 }
 
 type encoder struct {
-	b    []byte
-	rare bool // there is something of version 3
+	b     []byte
+	rare  bool // there is something of version 3
+	apart bool // the messages that wait for a time are left out, and belong at cut
+	cut   int
 }
 
 func (e *encoder) uint(x uint64) { e.b = bytecodec.AppendUint(e.b, x) }

@@ -26,7 +26,11 @@ func (e *encoder) extra(m *Machine) {
 			}
 		})
 		e.section(sectionSizes, func() { e.notes(&x.sizes) })
-		e.section(sectionLater, func() { e.later(&x.waiting) })
+		if e.apart {
+			e.cut, e.rare = len(e.b), e.rare || x.waiting.count > 0
+		} else {
+			e.section(sectionLater, func() { e.later(&x.waiting) })
+		}
 	}
 	e.section(sectionTimeouts, func() {
 		for _, c := range m.consumers {
