@@ -76,6 +76,10 @@ type Record struct {
 	Time   int64
 	Meta   []byte  // the commands, the snapshot, or the hard state
 	Blocks []Block // bodies; ids are unique per group for ever but for replaced entries, ascending per record, not necessarily dense
+	// Later gives the Meta of a KindSnapshot that is large, appended to dst: not now, but when the log calls it, on a goroutine of its
+	// own, after what the group appended before is stable. It writes the snapshot then without holding up others; Stable does not wait
+	// for that, and nobody is told. One that was not written yet gives way to a newer one, and to the end of the log.
+	Later func(dst []byte) []byte
 }
 
 // Batch is what one caller appends at once. It may be used again after Stable was called.

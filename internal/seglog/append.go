@@ -36,6 +36,7 @@ const lazyBytes = 256 << 10
 // is kept and nothing is called.
 func (l *Log) Append(b *Batch) {
 	invariant.Pass("seglog", "batch queued")
+	l.early(b)
 	b.p = pending{left: len(b.Records)}
 	for i := range b.Records {
 		size, items := recordSize(&b.Records[i])

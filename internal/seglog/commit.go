@@ -146,8 +146,9 @@ func (l *Log) commitOnce() bool {
 		if !wrote && (!l.chooseFitting() || !l.writeFrame()) {
 			return false
 		}
+		published := l.o.Clock.Mono()
 		l.publish()
-		l.times.index.since(c.lastCommit, l.o.Clock.Mono())
+		l.times.index.since(published, l.o.Clock.Mono())
 	}
 	c.lazyAt = 0
 	l.report()
@@ -194,6 +195,9 @@ func (l *Log) chooseFitting() bool {
 	defer l.mu.Unlock()
 	var f frameSize
 	fits := func(r *Record) bool {
+		if r.Later != nil {
+			return true
+		}
 		more := f
 		more.add(r)
 		frame, tables := more.bytes(len(c.list))
@@ -259,9 +263,13 @@ func (c *committer) need(frame, footer int64) int64 {
 	return int64(alignPage(headSize+align8(len(c.list))+segmentHeaderSize)) + frame + footer
 }
 
-// writeFrame makes the chosen records durable.
+// writeFrame makes the chosen records durable, but for late snapshots, which the keeper writes.
 func (l *Log) writeFrame() bool {
 	c := &l.com
+	if !slices.ContainsFunc(c.recs, func(r recordRef) bool { return r.record().Later == nil }) {
+		c.buf = c.buf[:0]
+		return true
+	}
 	var f frameSize
 	for _, r := range c.recs {
 		f.add(r.record())
@@ -371,12 +379,17 @@ func (l *Log) encode(seg *segment, fresh bool) {
 		buf = segmentHeader{kind: segmentHot, prevGen: l.lastGen, prevLast: l.seq, size: seg.size}.append(buf)
 		buf = sealFrame(buf, 0, head{gen: seg.gen, seq: seq, synced: l.seq, kind: frameHeader, listLen: n, stamp: stamp})
 	}
-	start := len(buf)
+	start, records := len(buf), 0
 	base := seg.end
 	buf, n = openFrame(buf, list)
 	c.at, c.nextList = c.at[:0], c.nextList[:0]
 	for _, r := range c.recs {
 		rec := r.record()
+		if rec.Later != nil {
+			c.at = append(c.at, recordAt{})
+			continue
+		}
+		records++
 		off := base + int64(len(buf))
 		var length, overhead int
 		buf, length, overhead = appendRecord(buf, rec, seq+1)
@@ -386,7 +399,7 @@ func (l *Log) encode(seg *segment, fresh bool) {
 	seq++
 	buf = sealFrame(buf, start, head{
 		gen: seg.gen, seq: seq, synced: l.seq, off: uint32(base + int64(start)), kind: frameData,
-		records: uint32(len(c.recs)), listLen: n, stamp: stamp,
+		records: uint32(records), listLen: n, stamp: stamp,
 	})
 	c.buf, c.written = buf, seq
 	l.witness.remember(l.seq, list, fresh)
@@ -398,14 +411,20 @@ func (l *Log) publish() {
 	c := &l.com
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !c.narrow { // nothing waits for a segment
+		l.need = 0
+	}
 	seg := l.active
+	if len(c.buf) == 0 { // late snapshots alone
+		for _, ref := range c.recs {
+			l.takeLate(ref.record())
+		}
+		return
+	}
 	seg.end += int64(len(c.buf))
 	seg.lastSeq, seg.stable = c.written, seg.end
 	invariant.That(seg.end <= seg.size, "a frame reaches beyond its segment")
 	l.seq = c.written
-	if !c.narrow { // nothing waits for a segment
-		l.need = 0
-	}
 	l.logged += int64(len(c.buf))
 	l.movedAt = c.lastCommit
 	l.changed = true
@@ -413,7 +432,11 @@ func (l *Log) publish() {
 	l.stats.written.Add(uint64(len(c.buf)))
 	items := 0
 	for i, ref := range c.recs {
-		items += l.applyWritten(ref.record(), seg, c.at[i])
+		if r := ref.record(); r.Later != nil {
+			l.takeLate(r)
+		} else {
+			items += l.applyWritten(r, seg, c.at[i])
+		}
 	}
 	l.times.records.Observe(float64(len(c.recs)))
 	l.times.items.Observe(float64(items))

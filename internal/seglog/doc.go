@@ -24,7 +24,7 @@
 //	shorten.go     the last pages of a full disk
 //	keeper.go      behind the writing: footers, checkpoints, sizes, audits, recycling
 //	checkpoint.go  the index as a file
-//	rewrite.go     survivors into cold segments
+//	rewrite.go     survivors into cold segments;  late.go  large snapshots, written there from the first
 //	witness.go     the pages that name the newest segment and say how far it is durable
 //	recover.go     Open: checkpoint, chain of segments, verdicts;  files.go  the files it finds;  scan.go  one segment, torn or
 //	               corrupt;  replay.go  what it hands back

@@ -15,6 +15,7 @@ type keeper struct {
 	asking         bool  // waiting for snapshots before a checkpoint
 	askedAt        int64 // since when
 	retryAt        int64 // not before, after a lack of space
+	lateAt         int64 // no late snapshot before, after a lack of segments
 
 	dead []*segment // out of the books, perhaps pinned; guarded by Log.mu
 
@@ -33,8 +34,9 @@ const (
 	hurryPause     = 200 * time.Millisecond // between checkpoints that free space
 	longTail       = 1024                   // entries above its snapshot that make a checkpoint ask for a new one
 	longTailBytes  = 1 << 20
-	spareSegments  = 6 // disk is bounded by twice the live bytes and so many segments
-	auditSkew      = 2 // largest to smallest item from which on runs are audited
+	largeSnapshot  = 1 << 20 // from here on a new one is asked for only when it pays
+	spareSegments  = 6       // disk is bounded by twice the live bytes and so many segments
+	auditSkew      = 2       // largest to smallest item from which on runs are audited
 	idleSealsAfter = calmAfter
 )
 
@@ -82,6 +84,9 @@ func (l *Log) keepStep() bool {
 	if now-l.kee.lastLook >= int64(slowTick) {
 		l.kee.lastLook = now
 		l.slowCheck(now)
+	}
+	if l.lateStep(now) {
+		return true
 	}
 	if l.checkpointDue(now) {
 		err := l.checkpoint(false)
@@ -263,13 +268,30 @@ func (l *Log) wantSnapshots(list []*group, now int64) []GroupID {
 		list = list[len(part):]
 		held := l.hold()
 		for _, g := range part {
-			if n := len(g.tail); n > 0 && (n >= longTail || g.tailBytes >= longTailBytes || g.tail[0].seg.state == segSealed) {
+			if n := len(g.tail); n > 0 && (n >= longTail || g.tailBytes >= longTailBytes || g.tail[0].seg.state == segSealed) && l.pays(g) {
 				ask = l.ask(ask, g, now)
 			}
 		}
 		l.letGo(held)
 	}
 	return ask
+}
+
+// pays tells whether the entries of a group hold back so much of the log that a snapshot is worth writing: twice its bytes, if those are
+// many. A snapshot counts as live, so the files take no more than they may, and a log of which one group has most does not spend
+// more on its snapshots than on its entries.
+func (l *Log) pays(g *group) bool {
+	if g.snap.length < largeSnapshot {
+		return true
+	}
+	from := g.tail[0]
+	back := -int64(from.off)
+	for _, s := range l.segs {
+		if s.kind == segmentHot && s.gen >= from.seg.gen {
+			back += s.stable
+		}
+	}
+	return back >= 2*int64(g.snap.length)
 }
 
 // ask adds a group to those to be asked, unless it was asked just now or is quarantined. A group may have answered and been of no

@@ -50,6 +50,7 @@ type Log struct {
 	needCold  int64 // the rewriter would go on with one of this size
 	liveItems int64
 	askedOut  int
+	late      []lateSnapshot // to be written by the keeper, at most one of a group
 	hits      map[GroupID]Hit
 	unknown   string // not empty: corruption may have hidden groups altogether
 	rolledAt  int64  // clock.Mono of the last change of the hot segment

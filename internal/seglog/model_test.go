@@ -183,8 +183,19 @@ func (w *world) del(h *host, ids []uint64) {
 }
 
 func (w *world) snapshot(h *host) {
+	rec := Record{Group: h.id, Kind: KindSnapshot, Index: h.index, Meta: []byte(canonical(h.next, h.live))}
 	w.note("snapshot %d/%d", h.id, h.index)
-	w.append(false, func() {}, Record{Group: h.id, Kind: KindSnapshot, Index: h.index, Meta: []byte(canonical(h.next, h.live))})
+	if h.index > 0 && w.rng.IntN(2) == 0 {
+		rec = late(rec)
+	}
+	w.append(false, func() {}, rec)
+}
+
+// late makes a snapshot one that is written later.
+func late(rec Record) Record {
+	meta := rec.Meta
+	rec.Meta, rec.Later = nil, func(dst []byte) []byte { return append(dst, meta...) }
+	return rec
 }
 
 func (w *world) newHost() *host {

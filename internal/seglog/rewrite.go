@@ -373,32 +373,19 @@ func (l *Log) flushCold() error {
 		return nil
 	}
 	tables := c.tables
-	frame := alignPage64(headSize + int64(c.bytes))
-	l.mu.Lock()
-	seg := l.cold
-	fits := seg != nil && seg.room(tables) >= frame
-	l.mu.Unlock()
-	if !fits {
-		var err error
-		if seg, err = l.openCold(frame + pageSize + footerRoom(tables)); err != nil {
-			return err
-		}
+	seg, err := l.coldFor(alignPage64(headSize+int64(c.bytes)), tables)
+	if err != nil {
+		return err
 	}
 	began := l.o.Clock.Mono()
 	buf, at := l.encodeCold(seg)
 	l.kee.pause()
-	l.io[1].begin(l.o.Clock.Mono())
-	_, err := seg.file.WriteAt(buf, seg.end)
-	if err == nil {
-		err = seg.file.Datasync()
-	}
-	l.io[1].end()
-	if err != nil {
-		return fmt.Errorf("rewriting into %s: %w", segmentName(seg.id), err)
+	if err := l.writeCold(seg, buf); err != nil {
+		return err
 	}
 	l.turnToCopies(seg, buf, at)
 	l.times.rewrite.since(began, l.o.Clock.Mono())
-	l.rest(len(buf))
+	l.rest(min(len(buf), coldPiece))
 	return nil
 }
 
@@ -434,11 +421,10 @@ func (l *Log) encodeCold(seg *segment) ([]byte, []recordAt) {
 		buf, length, overhead = appendRecord(buf, &c.recs[i], 0)
 		at[i] = recordAt{off, uint32(length), uint32(overhead)}
 	}
-	buf = sealFrame(buf, 0, head{
-		gen: seg.gen, seq: seg.lastSeq + 1, synced: seg.lastSeq, off: uint32(seg.end), kind: frameData,
-		records: uint32(len(c.moved)), stamp: l.o.Clock.Now().UnixNano(),
-	})
-	c.buf = buf[:0]
+	buf = l.sealColdFrame(seg, buf, len(c.moved))
+	if c.buf = buf[:0]; cap(buf) > 8<<20 { // a large snapshot is among them
+		c.buf = nil
+	}
 	return buf, at
 }
 
@@ -446,9 +432,7 @@ func (l *Log) encodeCold(seg *segment) ([]byte, []recordAt) {
 func (l *Log) turnToCopies(seg *segment, buf []byte, at []recordAt) {
 	c := &l.kee.cold
 	defer l.letGo(l.hold())
-	seg.end += int64(len(buf))
-	seg.stable = seg.end
-	seg.lastSeq++
+	seg.advance(len(buf))
 	l.changed = true
 	l.stats.rewritten.Add(uint64(len(buf)))
 	c.spent += int64(len(buf))
