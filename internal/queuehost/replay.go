@@ -35,6 +35,12 @@ func (h *host) Restore(blob []byte) error {
 // AppendSnapshot implements replica.Host.
 func (h *host) AppendSnapshot(dst []byte) []byte { return h.m.AppendSnapshot(dst) }
 
+// Freeze implements replica.FreezingHost.
+func (h *host) Freeze() func(dst []byte) []byte {
+	f := h.m.Freeze()
+	return f.Append
+}
+
 // Failed implements replica.Host.
 func (h *host) Failed(err error) {
 	if h.lead != nil {

@@ -20,9 +20,9 @@ type Group struct {
 	index  uint64 // last entry packed (direct, solo: and applied)
 	stable uint64 // last entry known to be on disk
 
-	// Since the last snapshot, and how large that was.
+	// Since the last snapshot, and how large that was: who makes it later says so.
 	sinceBytes   int64
-	snapshotSize int64
+	snapshotSize atomic.Int64
 	sinceEntries uint32
 
 	dirty        atomic.Bool // in the shard's mailbox, or taken from it and not yet packed
@@ -100,15 +100,45 @@ func (g *Group) snapshotDue(o *Options) bool {
 	}
 	return uint64(g.sinceEntries) >= o.SnapshotEntries ||
 		// A large state is not written more often than it pays.
-		g.sinceBytes >= max(o.SnapshotBytes, 4*g.snapshotSize)
+		g.sinceBytes >= max(o.SnapshotBytes, 4*g.snapshotSize.Load())
 }
 
-// snapshot puts a snapshot of the state after the last entry into the round.
-func (g *Group) snapshot(r *round, time int64) {
+// snapshot puts a snapshot of the state after the last entry into the round; a large one is made later, if it may.
+func (g *Group) snapshot(r *round, time int64, mayWait bool) {
+	if later := g.later(nil, mayWait); later != nil {
+		r.addRecord(g, seglog.Record{Kind: seglog.KindSnapshot, Term: g.term, Index: g.index, Time: time, Later: later})
+		return
+	}
 	blob := r.take(g.host.AppendSnapshot(r.meta))
 	if len(blob) == 0 {
 		invariant.Failf("group %d: empty snapshot", g.id)
 	}
 	r.addControl(g, seglog.KindSnapshot, g.index, time, blob)
-	g.sinceEntries, g.sinceBytes, g.snapshotSize = 0, 0, int64(len(blob))
+	g.snapshotTaken(len(blob))
+}
+
+// later returns what makes a snapshot of the state as it is now, behind a head, or nil if that is better made at once: it is small.
+func (g *Group) later(head []byte, mayWait bool) func(dst []byte) []byte {
+	h, can := g.host.(FreezingHost)
+	size := g.snapshotSize.Load()
+	if !mayWait || !can || size < g.shard.node.o.LateSnapshots {
+		return nil
+	}
+	frozen := h.Freeze()
+	if frozen == nil {
+		return nil
+	}
+	g.snapshotTaken(int(size))
+	return func(dst []byte) []byte {
+		before := len(dst)
+		dst = frozen(append(dst, head...))
+		g.snapshotSize.Store(int64(len(dst) - before))
+		return dst
+	}
+}
+
+// snapshotTaken counts from a snapshot of this size.
+func (g *Group) snapshotTaken(size int) {
+	g.sinceEntries, g.sinceBytes = 0, 0
+	g.snapshotSize.Store(int64(size))
 }

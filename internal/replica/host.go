@@ -61,6 +61,14 @@ type RaftHost interface {
 	Role(term, leader uint64, serving bool)
 }
 
+// FreezingHost is a host whose state may become large.
+type FreezingHost interface {
+	Host
+	// Freeze returns what appends the state as it is now, as AppendSnapshot would: later, once, on another goroutine, while the host
+	// goes on. nil: AppendSnapshot does as well.
+	Freeze() (appendState func(dst []byte) []byte)
+}
+
 // GroupedHost is a host that has to know its group from the first call on. Messages of other nodes, and the worker, reach a
 // group of a node that runs as soon as it is there, which is before whoever adds it has it.
 type GroupedHost interface {

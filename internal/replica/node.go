@@ -52,6 +52,8 @@ type Options struct {
 	// its last one (64 k, 32 MiB).
 	SnapshotEntries uint64
 	SnapshotBytes   int64
+	// LateSnapshots is from which size of the last one on a group's snapshots are made and written behind the writing (256 KiB).
+	LateSnapshots int64
 	// Overdue is how long an entry may wait for the disk before its host is told (15 s).
 	Overdue time.Duration
 	// NodeID, Transport and Reader are for raft groups: the number of this node, the way to
@@ -87,6 +89,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.SnapshotBytes == 0 {
 		o.SnapshotBytes = 32 << 20
+	}
+	if o.LateSnapshots == 0 {
+		o.LateSnapshots = 256 << 10
 	}
 	if o.Overdue == 0 {
 		o.Overdue = 15 * time.Second
@@ -296,8 +301,8 @@ func (g *Group) replay(rec seglog.Replayed) error {
 		if err := g.host.Restore(rec.Meta); err != nil {
 			return err
 		}
-		g.index, g.term, g.snapshotSize = rec.Index, rec.Term, int64(len(rec.Meta))
-		g.sinceEntries, g.sinceBytes = 0, 0
+		g.index, g.term = rec.Index, rec.Term
+		g.snapshotTaken(len(rec.Meta))
 	case seglog.KindEntry:
 		if rec.Index != g.index+1 {
 			return fmt.Errorf("entry %d is missing", g.index+1)

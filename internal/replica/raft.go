@@ -300,7 +300,7 @@ func (x *raftGroup) begin(r *round, time int64) {
 	x.store.term = 1
 	x.g.index, x.g.term = 1, 1
 	// In this order: a crash that leaves only the first must not leave a member that waits for a leader.
-	x.writeSnapshot(r, time)
+	x.writeSnapshot(r, time, false)
 	x.writeHardState(r, time)
 }
 
@@ -312,19 +312,20 @@ func (x *raftGroup) writeHardState(r *round, time int64) {
 	})
 }
 
-// writeSnapshot puts a snapshot of the state as it is now into the round.
-func (x *raftGroup) writeSnapshot(r *round, time int64) {
+// writeSnapshot puts a snapshot of the state as it is now into the round; a large one is made later, if it may.
+func (x *raftGroup) writeSnapshot(r *round, time int64, mayWait bool) {
 	head := snapshotHead{self: x.self, time: x.time, members: x.members}
+	rec := seglog.Record{Kind: seglog.KindSnapshot, Term: x.store.appliedTerm, Index: x.store.applied, Time: time}
 	meta := head.append(nil)
-	n := len(meta)
-	if meta = x.host.AppendSnapshot(meta); len(meta) == n {
-		invariant.Failf("group %d: empty snapshot", x.g.id)
+	if rec.Later = x.g.later(meta, mayWait); rec.Later == nil {
+		n := len(meta)
+		if rec.Meta = x.host.AppendSnapshot(meta); len(rec.Meta) == n {
+			invariant.Failf("group %d: empty snapshot", x.g.id)
+		}
+		x.g.snapshotTaken(len(rec.Meta))
 	}
-	r.addRecord(x.g, seglog.Record{
-		Kind: seglog.KindSnapshot, Term: x.store.appliedTerm, Index: x.store.applied, Time: time, Meta: meta,
-	})
+	r.addRecord(x.g, rec)
 	x.snapshotAt = x.store.applied
-	x.g.sinceEntries, x.g.sinceBytes, x.g.snapshotSize = 0, 0, int64(len(meta))
 }
 
 // end lets go of everything but the host.

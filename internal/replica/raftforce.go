@@ -95,7 +95,7 @@ func (x *raftGroup) forceSingle(s *Shard, r *round) {
 	x.before, x.lately = index, index
 	x.term, x.lead, x.state, x.serving = x.store.term, 0, raft.StateFollower, false
 	x.checkRole()
-	x.writeSnapshot(r, s.time)
+	x.writeSnapshot(r, s.time, false)
 	x.writeHardState(r, s.time)
 	x.forced.begun = true
 	x.wait(r, storageAppend{then: func() { x.forcesDone(nil) }})

@@ -29,9 +29,9 @@ func (x *raftGroup) replay(rec seglog.Replayed) error {
 		x.self, x.members, x.time, x.create = head.self, x.g.shard.node.shared(head.members), head.time, false
 		x.store.reset(rec.Index, rec.Term, x.conf, func(*slot) {})
 		x.promised(rec.Term, 0)
-		x.g.index, x.g.term, x.g.snapshotSize = rec.Index, rec.Term, int64(len(rec.Meta))
+		x.g.index, x.g.term = rec.Index, rec.Term
 		x.snapshotAt = rec.Index
-		x.g.sinceEntries, x.g.sinceBytes = 0, 0
+		x.g.snapshotTaken(len(rec.Meta))
 	case seglog.KindHardState:
 		h, err := parseHardState(rec.Meta)
 		if err != nil {

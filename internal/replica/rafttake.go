@@ -184,7 +184,7 @@ func (x *raftGroup) install(s *Shard, r *round, snap *pb.Snapshot) (then func())
 	// The log lets go of the entries above the last snapshot with all they carry; what is
 	// applied of them may be part of the new state.
 	if x.store.applied > 0 {
-		x.writeSnapshot(r, s.time)
+		x.writeSnapshot(r, s.time, false)
 	}
 	head, blob, err := parseSnapshot(t.state)
 	old, _ := x.host.Live(nil)
@@ -220,7 +220,7 @@ func (x *raftGroup) install(s *Shard, r *round, snap *pb.Snapshot) (then func())
 		s.node.raftLog.Release(x.g.id, index, gone)
 	}
 	x.snapshotAt = t.index
-	x.g.sinceEntries, x.g.sinceBytes, x.g.snapshotSize = 0, 0, int64(len(rec.Meta))
+	x.g.snapshotTaken(len(rec.Meta))
 	x.staged, x.stagedFor, x.receiving, x.installing = nil, 0, nil, nil
 	x.forgetTail()
 	x.before, x.lately = t.index, t.index

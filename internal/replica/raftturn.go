@@ -83,7 +83,7 @@ func (x *raftGroup) turn(s *Shard, r *round) {
 		}
 	}
 	if x.store.applied > 0 && !g.dropped && g.failed == nil && g.snapshotDue(&s.node.o) {
-		x.snapshot(r, s.time)
+		x.snapshot(r, s.time, true)
 		s.stats.snapshots.Add(1)
 	}
 	x.flush(s)
@@ -487,9 +487,9 @@ func (x *raftGroup) packNext(s *Shard, r *round) bool {
 }
 
 // snapshot writes a snapshot and forgets what it covers.
-func (x *raftGroup) snapshot(r *round, time int64) {
+func (x *raftGroup) snapshot(r *round, time int64, mayWait bool) {
 	x.keepTail(x.store.applied)
-	x.writeSnapshot(r, time)
+	x.writeSnapshot(r, time, mayWait)
 }
 
 // flush sends the messages of the turn. One that only tells how far the group is

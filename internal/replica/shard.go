@@ -204,10 +204,10 @@ func (s *Shard) finish() {
 			if x.rn == nil {
 				continue
 			}
-			x.snapshot(r, s.time)
+			x.snapshot(r, s.time, false)
 			x.writeHardState(r, s.time)
 		} else {
-			g.snapshot(r, s.time)
+			g.snapshot(r, s.time, false)
 		}
 		s.stats.snapshots.Add(1)
 		if r.used >= keepMeta/2 {
@@ -275,7 +275,7 @@ func (s *Shard) pack(r *round, g *Group) {
 	logged := g.repl.logged()
 	ended := g.dropped || g.failed != nil
 	if logged && !ended && g.snapshotDue(&s.node.o) {
-		g.snapshot(r, s.time)
+		g.snapshot(r, s.time, true)
 		s.stats.snapshots.Add(1)
 	}
 	e := &s.entry

@@ -158,7 +158,7 @@ func (n *node) start(fs *vfs.Mem, before ledger) {
 	quiet := slog.New(complaints{n})
 	n.rep = replica.Open(replica.Options{
 		Log: n.disk, Reader: n.disk, Transport: n, NodeID: n.id, Shards: 2, Clock: n.clk, Logger: quiet,
-		SnapshotEntries: 200, SnapshotBytes: 32 << 10, KeepTail: w.o.KeepTail, KeepEntries: w.o.KeepEntries, Rest: w.o.Rest,
+		SnapshotEntries: 200, SnapshotBytes: 32 << 10, LateSnapshots: 1 << (4 * (n.id % 4)), KeepTail: w.o.KeepTail, KeepEntries: w.o.KeepEntries, Rest: w.o.Rest,
 	})
 	log := n.disk.Log
 	n.reg = queuehost.New(queuehost.Options{
