@@ -195,7 +195,7 @@ func (l *Log) prepareStep() bool {
 	need := l.needed()
 	size, urgent := l.target, need > 0 && l.pickable(need, segmentHot) < 0
 	if len(l.pool) == 0 && l.active != nil { // larger ones when there is time for them
-		size = min(size, max(l.active.size, l.o.SegmentMin))
+		size = min(size, max(l.active.size, l.o.SegmentMin, alignPage64(size/4))) // smaller ones are unwanted
 	}
 	if urgent {
 		size = l.urgentSize(size)

@@ -76,3 +76,24 @@ func (z zeroedFile) WriteAt(p []byte, off int64) (int, error) {
 	z.wrote(off + int64(n))
 	return n, err
 }
+
+// A segment that is made while none is free, and so of the size of the small one being filled, is not thrown away at once for being
+// too small for a log that has grown, and made again, without end.
+func TestSegmentsMadeAreKept(t *testing.T) {
+	r := newRig(t)
+	r.o.SegmentMax = 1 << 20
+	r.start()
+	r.append(entryRecord(2, 1, 1, 1, 100))
+	r.keep()
+	r.l.mu.Lock()
+	for _, s := range r.l.pool {
+		s.file.Close()
+	}
+	r.l.pool, r.l.target, r.l.want = nil, r.o.SegmentMax, poolBusy
+	before := r.l.nextID
+	r.l.mu.Unlock()
+	r.keep()
+	if made := r.l.nextID - before; made != poolBusy {
+		t.Errorf("%d segments are made, of which %d are kept", made, len(r.l.pool))
+	}
+}
