@@ -227,6 +227,17 @@ var memory = []struct {
 		}
 		return r
 	}},
+	{"delayed-frozen", 1_000_000, 14, func(n int) *rig { // the same, with its state frozen now and then
+		r := newRig()
+		at := rand.New(rand.NewPCG(1, 1))
+		for i := range n {
+			r.apply(Command{Kind: Enqueue, Count: 1, Persistent: true, Terms: &Terms{Delay: at.Uint64N(1e17)}})
+			if i%60_000 == 0 {
+				r.m.Freeze()
+			}
+		}
+		return r
+	}},
 	{"delayed-alike", 1_000_000, 9, func(n int) *rig {
 		r := newRig()
 		for range n / 10 {
