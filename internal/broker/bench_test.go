@@ -27,7 +27,7 @@ func BenchmarkRoute(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		p.Publish(route, m)
+		p.Publish(&route, m)
 		if p.Pending() >= 256 {
 			for _, s := range p.dirty {
 				s.lined.publishes = s.lined.publishes[:0]

@@ -39,7 +39,7 @@ func (c *client) lineUp(p *Publisher, done ticketOf, key, body string, ms int64)
 	var b message.Builder
 	b.Begin("later", key, r.Properties(), uint64(len(body)), true)
 	b.Write([]byte(body))
-	p.Publish(r, Publish{Message: b.Message(), Persistent: true, Ticket: done, Seq: 1})
+	p.Publish(&r, Publish{Message: b.Message(), Persistent: true, Ticket: done, Seq: 1})
 }
 
 type ticketOf chan Outcome

@@ -116,7 +116,7 @@ func TestHistoryOfTheUnroutable(t *testing.T) {
 	var b message.Builder
 	b.Begin("x", "", nil, 8, false)
 	b.Write([]byte("returned"))
-	p.Returned(route, b.Message())
+	p.Returned(&route, b.Message())
 	if _, err := r.AdminPublish(AdminPublish{VHost: vhost, Exchange: "x", Body: []byte("admin")}); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestHistoryAcrossABind(t *testing.T) {
 	var b message.Builder
 	b.Begin("x", "", nil, 6, false)
 	b.Write([]byte("before"))
-	p.Publish(route, Publish{Message: b.Message()})
+	p.Publish(&route, Publish{Message: b.Message()})
 	p.Flush()
 	c.send("x", "", "after")
 	if got := drain(c, "q"); !slices.Equal(got, []string{"before", "after"}) {

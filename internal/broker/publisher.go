@@ -63,7 +63,7 @@ type target struct {
 type route struct {
 	key   string
 	slots []*slot
-	kept  *keepers // nil: none
+	rare  *rare // nil: nothing
 
 	replied bool // as of a Publisher
 }
@@ -108,10 +108,24 @@ func (l *lined) free() {
 type Route struct {
 	slots      []*slot
 	properties wire.Properties
-	hidden     []byte
-	kept       *keepers
+	rare       *rare // nil: nothing
 	stripped   bool
 	replied    bool
+	plain      bool // the properties name neither a priority nor an expiration
+}
+
+// rare is what few routes have; it does not change.
+type rare struct {
+	kept   *keepers // nil: none
+	hidden []byte
+}
+
+// keepers are the exchanges that keep a message which took the route; nil: none.
+func (r *rare) keepers() *keepers {
+	if r == nil {
+		return nil
+	}
+	return r.kept
 }
 
 // Queues is the number of queues that will get the message: the number of
@@ -142,7 +156,12 @@ func (r *Route) Stripped() bool { return r.stripped }
 
 // Hidden are the keys of the BCC header, as message.Heading wants them: where the message died, they count again. They are
 // nil where a node could not read a message that has them.
-func (r *Route) Hidden() []byte { return r.hidden }
+func (r *Route) Hidden() []byte {
+	if r.rare == nil {
+		return nil
+	}
+	return r.rare.hidden
+}
 
 // Publisher returns a new publishing side for one channel.
 func (c *Conn) Publisher() *Publisher {
@@ -174,7 +193,12 @@ func (p *Publisher) Route(exchange, key []byte, properties wire.Properties) (Rou
 	if r == nil || r.key != string(key) {
 		r = p.route(t, key, properties)
 	}
-	return Route{slots: r.slots, properties: properties, kept: r.kept, replied: r.replied}, nil
+	return Route{slots: r.slots, properties: properties, rare: r.rare, replied: r.replied, plain: plain(properties)}, nil
+}
+
+// plain reports whether properties name nothing that makes the queue look at them.
+func plain(p wire.Properties) bool {
+	return p.Flags()&(1<<wire.Priority|1<<wire.Expiration) == 0
 }
 
 // renew takes a changed catalog, and forgets what the change may have made wrong.
@@ -243,7 +267,7 @@ func (p *Publisher) route(t *target, key []byte, properties wire.Properties) *ro
 		p.exchanges, p.remembered = map[string]*target{t.name: t}, 0
 		t.routes = nil
 	}
-	r := &route{key: name, slots: append([]*slot(nil), p.loose.slots...), kept: p.loose.kept}
+	r := &route{key: name, slots: append([]*slot(nil), p.loose.slots...), rare: p.loose.rare}
 	if t.routes == nil {
 		t.routes = make(map[string]*route)
 	}
@@ -261,9 +285,9 @@ func (p *Publisher) search(t *target, key string, further []string, properties w
 		Draw: rand.Uint64, Here: p.here, Kept: p.message.Kept[:0],
 	}
 	p.loose.slots = p.find(p.loose.slots[:0], t)
-	p.loose.kept, p.loose.replied = nil, p.replied
+	p.loose.rare, p.loose.replied = nil, p.replied
 	if len(p.message.Kept) > 0 {
-		p.loose.kept = newKeepers(p.message.Kept)
+		p.loose.rare = &rare{kept: newKeepers(p.message.Kept)}
 	}
 	p.message.Properties = nil
 	return p.message.Single || p.missing
@@ -343,7 +367,7 @@ func (p *Publisher) routeExamined(t *target, key []byte, properties wire.Propert
 		return p.routeCopies(t, key, properties, cc, bcc)
 	}
 	r := p.route(t, key, properties)
-	return Route{slots: r.slots, properties: properties, kept: r.kept, replied: r.replied}, nil
+	return Route{slots: r.slots, properties: properties, rare: r.rare, replied: r.replied, plain: plain(properties)}, nil
 }
 
 // routeCopies is route for a message with further keys in the CC and BCC headers. The keys go their ways together: each
@@ -373,7 +397,7 @@ func (p *Publisher) routeCopies(t *target, key []byte, properties wire.Propertie
 		}
 	}
 	p.search(t, string(key), further, properties)
-	r := Route{slots: p.loose.slots, properties: properties, kept: p.loose.kept, replied: p.loose.replied}
+	r := Route{slots: p.loose.slots, properties: properties, rare: p.loose.rare, replied: p.loose.replied, plain: plain(properties)}
 	if bcc.IsZero() {
 		return r, nil
 	}
@@ -383,7 +407,10 @@ func (p *Publisher) routeCopies(t *target, key []byte, properties wire.Propertie
 			kept = kept.AppendValue(name, v)
 		}
 	}
-	r.properties, r.hidden, r.stripped = properties.WithHeaders(kept), hidden, true
+	r.properties, r.stripped = properties.WithHeaders(kept), true
+	if len(hidden) > 0 {
+		r.rare = &rare{r.rare.keepers(), hidden}
+	}
 	return r, nil
 }
 
@@ -404,10 +431,10 @@ func checkExpiration(text string) *amqperr.Error {
 }
 
 // Publish lines m up for the queues of r. Nothing is handed on before Flush.
-func (p *Publisher) Publish(r Route, m Publish) {
+func (p *Publisher) Publish(r *Route, m Publish) {
 	p.published++
-	if r.kept != nil {
-		p.c.b.histories.keep(p.c.b, p.c.vhost, r.kept, p.generation, m.Message)
+	if k := r.rare.keepers(); k != nil {
+		p.c.b.histories.keep(p.c.b, p.c.vhost, k, p.generation, m.Message)
 	}
 	if len(r.slots) == 0 {
 		if !r.replied {
@@ -416,7 +443,7 @@ func (p *Publisher) Publish(r Route, m Publish) {
 		return
 	}
 	q := queuehost.Publish{
-		Message: m.Message, Persistent: m.Persistent, Ticket: m.Ticket, Seq: m.Seq, Credit: p.c.credit,
+		Message: m.Message, Persistent: m.Persistent, Plain: r.plain, Ticket: m.Ticket, Seq: m.Seq, Credit: p.c.credit,
 	}
 	for _, s := range r.slots {
 		if s.lined == nil {
@@ -430,10 +457,10 @@ func (p *Publisher) Publish(r Route, m Publish) {
 }
 
 // Returned notes that an unroutable message went back to its publisher.
-func (p *Publisher) Returned(r Route, m message.Message) {
+func (p *Publisher) Returned(r *Route, m message.Message) {
 	p.published++
-	if r.kept != nil {
-		p.c.b.histories.keep(p.c.b, p.c.vhost, r.kept, p.generation, m)
+	if k := r.rare.keepers(); k != nil {
+		p.c.b.histories.keep(p.c.b, p.c.vhost, k, p.generation, m)
 	}
 	p.c.b.counters.unroutableReturned.Add(1)
 }

@@ -236,7 +236,7 @@ func TestPublishDoesNotAllocate(t *testing.T) {
 		if err != nil || r.Queues() != 1 {
 			t.Fatal(err, r.Queues())
 		}
-		p.Publish(r, m)
+		p.Publish(&r, m)
 		if n++; n%64 == 0 {
 			// Without handing on: what the queue does is its own affair.
 			for _, s := range p.dirty {
@@ -308,7 +308,7 @@ func TestPublishThroughChurn(t *testing.T) {
 					settled := newTickets(queues)
 					var b message.Builder
 					b.Begin(x, "k", nil, 0, false)
-					p.Publish(route, Publish{Message: b.Message(), Ticket: settled, Seq: uint64(n)})
+					p.Publish(&route, Publish{Message: b.Message(), Ticket: settled, Seq: uint64(n)})
 					p.Flush()
 					wait(t, settled.done)
 					for _, o := range settled.all {

@@ -245,7 +245,7 @@ func publish(p *Publisher, exchange, key string, properties wire.Properties, bod
 	if body != "" {
 		b.Write([]byte(body))
 	}
-	p.Publish(route, Publish{Message: b.Message(), Persistent: persistent, Ticket: ticket, Seq: seq})
+	p.Publish(&route, Publish{Message: b.Message(), Persistent: persistent, Ticket: ticket, Seq: seq})
 	return route.Queues(), nil
 }
 

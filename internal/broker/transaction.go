@@ -17,8 +17,8 @@ type Held struct {
 }
 
 // Hold keeps a route.
-func (p *Publisher) Hold(r Route) Held {
-	h := Held{r.slots, r.kept, p.generation, r.Unroutable()}
+func (p *Publisher) Hold(r *Route) Held {
+	h := Held{r.slots, r.rare.keepers(), p.generation, r.Unroutable()}
 	if len(r.slots) > 0 && len(p.loose.slots) > 0 && &r.slots[0] == &p.loose.slots[0] {
 		h.slots = slices.Clone(r.slots)
 	}

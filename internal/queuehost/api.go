@@ -57,7 +57,9 @@ type Publish struct {
 	// Carried says that the message comes from another queue and not from a publisher: nobody has published it twice, so
 	// that it is no duplicate of anything, and the other queue keeps it if it is refused, so that it is not dead then.
 	Carried bool
-	part    uint32 // of a transaction; 0: of none. See tx.go
+	// Plain says that the message has neither a priority nor an expiration; false: who wants to know looks into it.
+	Plain bool
+	part  uint32 // of a transaction; 0: of none. See tx.go
 	// Ticket hears the outcome as Seq. Nil: nobody waits.
 	Ticket Ticket
 	Seq    uint64

@@ -62,7 +62,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 	from := int(h.nextPub)
 	persistent := h.isPersistent(&ps[from])
 	h.persistent = h.persistent || persistent
-	kind, plain, part := h.traits(p, ps[from].Message.Head), p.plain(ps[from].Message.Head), ps[from].part
+	kind, plain, part := h.traits(p, &ps[from]), p.plain(&ps[from]), ps[from].part
 	r := run{from: from, persistent: persistent, cmd: uint32(len(p.cmds))}
 	n := h.numberAfter(p, kind.lane)
 	bytes := 0
@@ -75,7 +75,7 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 		if len(m.Message.Chunks) > 0 || m.part != part || m.Carried != ps[from].Carried || h.isPersistent(m) != persistent || of != nil && m.Ticket != ps[from].Ticket {
 			break
 		}
-		if to > from && (p.plain(m.Message.Head) != plain || !plain && h.traits(p, m.Message.Head) != kind) {
+		if to > from && (p.plain(m) != plain || !plain && h.traits(p, m) != kind) {
 			break
 		}
 		if to > from && (p.bytes+bytes >= replica.MaxEntryBytes || p.messages+to-from >= maxMessages) {
@@ -194,22 +194,28 @@ func (x *traits) terms() *queue.Terms {
 }
 
 // plain reports whether a message has no traits, as most have none: that is seen at a glance.
-func (p *pack) plain(head []byte) bool {
-	return !p.weigh && !p.delays && !(p.examine && message.Special(head))
+func (p *pack) plain(m *Publish) bool {
+	return !p.weigh && !p.delays && !p.special(m)
+}
+
+// special reports whether a message has traits that its queue looks for.
+func (p *pack) special(m *Publish) bool {
+	return p.examine && !m.Plain && message.Special(m.Message.Head)
 }
 
 // traits reads those of a message from its head.
-func (h *host) traits(p *pack, head []byte) (x traits) {
-	if p.plain(head) {
+func (h *host) traits(p *pack, m *Publish) (x traits) {
+	if p.plain(m) {
 		return x
 	}
+	head := m.Message.Head
 	if p.delays {
 		x.delay = p.delayOf(head)
 		if p.forwards {
 			return x
 		}
 	}
-	special := p.examine && message.Special(head)
+	special := p.special(m)
 	if !special && !p.weigh {
 		return x
 	}
@@ -289,7 +295,7 @@ func (h *host) packBig(e *replica.Entry, p *pack, m *Publish, of *leadSession) b
 		h.chunksOfBig++
 		n++
 	}
-	kind := h.traits(p, m.Message.Head)
+	kind := h.traits(p, m)
 	h.keep(e, h.numberAfter(p, kind.lane), m.Message.Head, persistent)
 	if persistent && m.hurried() {
 		e.Sync = true

@@ -37,9 +37,9 @@ type content struct {
 	coming    int64 // bytes of it that count as coming in
 	builder   message.Builder
 	route     broker.Route
-	held      broker.Held     // of a transaction, instead of route
 	routedAt  uint64          // the channel's count of flushes when the route was found
 	whole     wire.Properties // with the BCC header, which the message does not keep; nil: there is none
+	held      broker.Held     // of a transaction, instead of route
 }
 
 // forgetContent forgets a message that will not be completed.
@@ -121,7 +121,7 @@ func (ch *channel) header(payload []byte) *amqperr.Error {
 	c.routedAt = ch.flushes
 	c.whole = nil
 	if ch.tx != nil {
-		c.held = ch.publisher.Hold(c.route)
+		c.held = ch.publisher.Hold(&c.route)
 	} else if c.route.Stripped() {
 		c.whole = slices.Clone(properties)
 	}
@@ -194,10 +194,10 @@ func (ch *channel) complete() *amqperr.Error {
 		}
 	}
 	if ch.confirms == nil {
-		ch.publish(c.route, m, c.mandatory, nil, 0)
+		ch.publish(&c.route, m, c.mandatory, nil, 0)
 	} else {
 		ch.lastSeq++
-		ch.publish(c.route, m, c.mandatory, ch.confirms, ch.lastSeq)
+		ch.publish(&c.route, m, c.mandatory, ch.confirms, ch.lastSeq)
 	}
 	if ch.publisher.Pending() >= flushPublishes && !ch.busy.Load() { // a worker looks by itself
 		ch.flush()
@@ -221,9 +221,9 @@ func (ch *channel) routeAgain(m message.Message, whole wire.Properties) (broker.
 
 // publish lines a message up for its queues, or sends it back. The ticket is the channel's
 // confirms, nil if nobody waits.
-func (ch *channel) publish(route broker.Route, m message.Message, mandatory bool, ticket broker.Ticket, seq uint64) {
+func (ch *channel) publish(route *broker.Route, m message.Message, mandatory bool, ticket broker.Ticket, seq uint64) {
 	ch.touch()
-	if len(ch.settling.parts) > 0 && ch.settling.isOf(&route) {
+	if len(ch.settling.parts) > 0 && ch.settling.isOf(route) {
 		ch.flushSettled() // or the queue would not know yet who has room for the message
 	}
 	n := route.Queues()
