@@ -50,10 +50,11 @@ crash-short: build ## a few rounds of it
 power: ## the power cut at each of the first thousand calls of the disk, on the whole broker
 	$(GO) test ./internal/node -run 'TestPowerCutAtEveryCall' -v -timeout 30m -args -power.calls 1000
 
-flood: build ## publishers without consumers, in 512 MiB of memory: bodies kept in memory, what is set by default, very large messages
+flood: build ## publishers without consumers, in 512 MiB of memory: bodies kept in memory, what is set by default, very large messages, messages that are never complete
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash flood
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash overflow
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash torrent
+	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash hoard
 
 flood-short: build ## the first of them
 	HOLDFAST_BINARY=$(abspath $(BINARY)) $(GO) run ./test/crash flood

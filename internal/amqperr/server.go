@@ -33,8 +33,12 @@ func TransactionRefused() *Error {
 	return newError(PreconditionFailed, "partial tx completion")
 }
 
-// Overloaded: a bound of the server is full, and waiting would not help.
-func Overloaded(what string) *Error { return newError(ResourceError, "%s", what) }
+// Overloaded: a bound of the server is full, and waiting would not help. The channel ends that needs it; the others are not concerned.
+func Overloaded(what string) *Error {
+	e := newError(ResourceError, "%s", what)
+	e.Scope = Channel
+	return e
+}
 
 // Internal: trouble of our own that the client has to know about.
 func Internal(reason string) *Error { return newError(InternalError, "%s", reason) }

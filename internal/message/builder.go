@@ -129,6 +129,17 @@ func (b *Builder) Readdress(h *Heading, v View, chunks [][]byte) Message {
 	return m
 }
 
+// Held is how many bytes of memory the message takes that was begun and is not ended.
+func (b *Builder) Held() int {
+	if !b.begun {
+		return 0
+	}
+	return cap(b.head) + len(b.chunks)*ChunkSize + cap(b.chunk)
+}
+
+// Forget forgets the message that was begun.
+func (b *Builder) Forget() { *b = Builder{block: b.block} }
+
 // Remaining returns how many bytes of the body are still to come.
 func (b *Builder) Remaining() uint64 { return b.left }
 

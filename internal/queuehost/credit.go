@@ -15,10 +15,12 @@ type Credit struct {
 	inflow  *inflow      // of another node, if it is that one's
 	inbox   atomic.Int64 // of used, what no queue has applied yet
 	used    atomic.Int64
-	coming  atomic.Int64  // bytes of messages that are not complete
+	coming  atomic.Int64  // bytes of what is not complete
 	came    atomic.Int64  // of those, all that have ever come
+	giveUp  func()        // see OnGivenUp
 	waiting atomic.Bool   // somebody waits; the pool's mutex guards the rest
 	waits   int           // how many
+	slow    bool          // did not keep up when it had the turn
 	wake    chan struct{} // closed when they may look again
 }
 
@@ -49,8 +51,11 @@ const overhead = 256
 // cost is what a publish is charged with.
 func (p *Publish) cost() int64 { return int64(p.Message.Size()) + overhead }
 
-func newCreditPool(perConnection, node int64) *creditPool {
-	return &creditPool{perConnection: perConnection, node: node, waiters: map[*Credit]struct{}{}, clock: clock.System()}
+// newCreditPool makes one that lets a connection hold incomplete of what is not complete, or as much as all may together, if that is more.
+func newCreditPool(perConnection, node, incomplete int64) *creditPool {
+	p := &creditPool{perConnection: perConnection, node: node, waiters: map[*Credit]struct{}{}, clock: clock.System()}
+	p.coming.most = max(node, incomplete)
+	return p
 }
 
 // Enough reports whether Wait would return at once.
@@ -87,6 +92,7 @@ func (c *Credit) Wait(stop <-chan struct{}) bool {
 		}
 		select {
 		case <-wake:
+			c.came.Add(turnLeast) // for the time in which nothing could come
 		case <-stop:
 			c.unregister(wake)
 			return false

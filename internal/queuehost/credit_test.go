@@ -9,7 +9,7 @@ import (
 // R411: a publisher that has used up its credit waits until queues give some of it back.
 func TestCreditHoldsBackAndLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &Credit{pool: newCreditPool(1000, 1<<20)}
+		c := &Credit{pool: newCreditPool(1000, 1<<20, 0)}
 		stop := make(chan struct{})
 		want(t, "at first", c.Wait(stop), true)
 		c.charge(1500)
@@ -37,7 +37,7 @@ func TestCreditHoldsBackAndLetsGo(t *testing.T) {
 // is let go, whether others of the connection came, or left, meanwhile.
 func TestCreditLetsAllWaitersGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &Credit{pool: newCreditPool(1000, 1<<20)}
+		c := &Credit{pool: newCreditPool(1000, 1<<20, 0)}
 		c.charge(1500)
 		c.applied(1500)
 		var let atomic.Int64
@@ -66,7 +66,7 @@ func TestCreditLetsAllWaitersGo(t *testing.T) {
 // When the node's credit is used up, everybody is left with a small share.
 func TestCreditUnderPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newCreditPool(4<<20, 8<<20)
+		p := newCreditPool(4<<20, 8<<20, 0)
 		cs := make([]*Credit, 10)
 		let := make([]bool, len(cs))
 		for i := range cs {
@@ -95,7 +95,7 @@ func TestCreditUnderPressure(t *testing.T) {
 
 // What lies in inboxes is bounded more tightly than what waits for the disk.
 func TestCreditForInboxes(t *testing.T) {
-	c := &Credit{pool: newCreditPool(4<<20, 8<<20)}
+	c := &Credit{pool: newCreditPool(4<<20, 8<<20, 0)}
 	c.charge(inboxLimit)
 	want(t, "in inboxes", c.Enough(), false)
 	c.applied(1)

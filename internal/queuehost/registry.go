@@ -44,6 +44,8 @@ type Options struct {
 	// ConnectionCredit and NodeCredit bound what one connection, and all of
 	// them together, have in flight towards queues (4 MiB, 256 MiB).
 	ConnectionCredit, NodeCredit int64
+	// Incomplete is what one connection may hold of messages and transactions that are not complete; never less than NodeCredit (32 MiB).
+	Incomplete int64
 	// Link leads to other nodes. Nil: there are none.
 	Link Link
 	// Name is what people call another node. Nil: its id.
@@ -96,7 +98,7 @@ func (o *Options) setDefaults() {
 	for _, d := range []struct {
 		v *int64
 		n int64
-	}{{&o.TailCache, 16 << 20}, {&o.ConnectionCredit, 4 << 20}, {&o.NodeCredit, 256 << 20}, {&o.PeerCredit, peerCredit}} {
+	}{{&o.TailCache, 16 << 20}, {&o.ConnectionCredit, 4 << 20}, {&o.NodeCredit, 256 << 20}, {&o.Incomplete, 32 << 20}, {&o.PeerCredit, peerCredit}} {
 		if *d.v <= 0 {
 			*d.v = d.n
 		}
@@ -141,7 +143,7 @@ type Registry struct {
 func New(o Options) *Registry {
 	o.setDefaults()
 	r := &Registry{
-		o: o, owner: o.Owner, pool: newCreditPool(o.ConnectionCredit, o.NodeCredit),
+		o: o, owner: o.Owner, pool: newCreditPool(o.ConnectionCredit, o.NodeCredit, o.Incomplete),
 		hosts: map[seglog.GroupID]*host{}, quarantined: map[seglog.GroupID]string{},
 		near: neighbours{homes: map[uint64]*home{}, guests: map[uint64]*guest{}, fars: map[seglog.GroupID]*far{}},
 	}

@@ -30,6 +30,7 @@ type channel struct {
 	ended      bool          // closed or failed: nothing more is carried out
 
 	content   content // the publish whose content is coming in
+	coming    int64   // bytes of it that are counted
 	publisher *broker.Publisher
 	queues    []uint32 // confirm mode: queues of each publish since the last flush
 	lastSeq   uint64   // confirm mode: sequence number of the last publish
@@ -40,6 +41,8 @@ type channel struct {
 
 	confirms *confirms // not nil: confirm mode
 	tx       *tx       // not nil: transactional
+
+	holds atomic.Int64 // bytes counted, of content and tx
 
 	// mu guards what others than the owner look at.
 	mu        sync.Mutex
@@ -140,6 +143,7 @@ func (ch *channel) work(given chan<- struct{}) {
 		if err := ch.carryOut(f); err != nil {
 			ch.conn.Close(err)
 		}
+		ch.countContent()
 		if ch.publisher != nil && ch.publisher.Pending() >= flushPublishes {
 			ch.flush()
 			ch.conn.credit.Wait(ch.conn.stop)
@@ -290,10 +294,9 @@ func (ch *channel) touch() {
 // stands, what it held goes back to the queues, and then the client is told.
 func (ch *channel) fail(err *amqperr.Error) {
 	ch.flush()
-	ch.forgetContent()
+	ch.forgetIncomplete()
 	ch.ended = true
 	ch.mu.Lock()
-	ch.tx = nil
 	ch.state = channelFailing
 	ch.mu.Unlock()
 	ch.conn.log.Error("channel error", "channel", ch.number, "error", err.Text)
@@ -332,9 +335,9 @@ func (ch *channel) tellFailed(err *amqperr.Error) bool {
 // close answers channel.close: when what the channel held is back in its queues.
 func (ch *channel) close() {
 	ch.flush()
+	ch.forgetIncomplete()
 	ch.ended = true
 	ch.mu.Lock()
-	ch.tx = nil
 	ch.state = channelClosed
 	ch.mu.Unlock()
 	ch.letGo()

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -182,6 +184,7 @@ func (c *conn) takeIn() error {
 			return err
 		}
 		if !ok {
+			c.countUnfinished()
 			return nil
 		}
 		c.frames++
@@ -368,6 +371,12 @@ func (c *conn) letGo() {
 	}
 	c.halt()
 	c.workers.Wait()
+	c.mu.Lock()
+	channels := slices.Collect(maps.Values(c.channels))
+	c.mu.Unlock()
+	for _, ch := range channels {
+		ch.forgetIncomplete() // the connection may stay a while, until the client has answered
+	}
 	c.credit.End()
 	gone := make(chan struct{})
 	c.broker.Close(func() { close(gone) })

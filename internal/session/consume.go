@@ -215,6 +215,9 @@ func (ch *channel) get(m *wire.BasicGet) *amqperr.Error {
 	if err != nil {
 		return err
 	}
+	if !m.NoAck && ch.flow.tooMany() {
+		return amqperr.Overloaded("too many deliveries on this channel are not acknowledged")
+	}
 	tagged := make(chan struct{})
 	ok, err := ch.conn.broker.Get(broker.Get{
 		Queue: queue, Channel: ch.number, NoAck: m.NoAck,

@@ -18,6 +18,7 @@ func (c *conn) frame(f wire.Frame) error {
 	}
 	ch := c.last
 	if ch == nil || ch.number != f.Channel || ch.gone.Load() {
+		c.countUnfinished()
 		if ch = c.channel(f.Channel); ch == nil {
 			if err := c.openChannel(f); err != nil {
 				return err

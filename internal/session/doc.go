@@ -16,7 +16,7 @@
 //   - server.go: listeners, counters
 //   - conn.go: a connection's life; handshake.go: its beginning; dispatch.go: frames to channels; read.go: the buffer; turns.go: which reader may go on
 //   - channel.go: a channel's life, who owns it, flushing; backlog.go: what waits for a busy one
-//   - methods.go: the methods; publish.go, tx.go: publishing; consume.go, flow.go, unacked.go: consuming, settling, prefetch
+//   - methods.go: the methods; publish.go, incomplete.go, tx.go: publishing; consume.go, flow.go, unacked.go: consuming, settling, prefetch
 //   - confirm.go: what publishers are owed
 //   - outbox.go, write.go: the way out; raw.go: writing without waiting
 //   - pulse.go: heartbeats; block.go: alarms; info.go: listings

@@ -153,6 +153,13 @@ func (f *flow) share(grants []grant) []grant {
 // The flow lock is held.
 func (h *holder) inWindow() int64 { return windowSize - h.granted - int64(h.unwritten) }
 
+// tooMany reports whether so much is not acknowledged that the channel gets nothing more.
+func (f *flow) tooMany() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.outstanding >= maxUnacked
+}
+
 // serve lets deliveries go on after some were settled.
 func (f *flow) serve() {
 	f.mu.Lock()

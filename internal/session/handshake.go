@@ -219,6 +219,7 @@ func (c *conn) open() error {
 	}
 	c.broker = registered
 	c.credit = registered.Credit()
+	c.credit.OnGivenUp(c.giveUp)
 	c.opened.Store(true)
 	c.startPulse()
 	c.out.method(nil, &wire.ConnectionOpenOk{})

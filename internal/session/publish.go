@@ -34,29 +34,11 @@ type content struct {
 	key       []byte
 	mandatory bool
 	size      uint64
-	coming    int64 // bytes of it that count as coming in
 	builder   message.Builder
 	route     broker.Route
 	routedAt  uint64          // the channel's count of flushes when the route was found
 	whole     wire.Properties // with the BCC header, which the message does not keep; nil: there is none
 	held      broker.Held     // of a transaction, instead of route
-}
-
-// forgetContent forgets a message that will not be completed.
-func (ch *channel) forgetContent() {
-	ch.content.stage = contentNone
-	ch.arrived()
-}
-
-// largeBody is the size from which on a body counts while it is coming in: what one read may bring is no matter.
-const largeBody = readMax
-
-// arrived says that what was coming in is not any more.
-func (ch *channel) arrived() {
-	if n := ch.content.coming; n != 0 {
-		ch.content.coming = 0
-		ch.conn.credit.Coming(-n)
-	}
 }
 
 // unexpected is the error of a frame that does not continue the content.
@@ -170,10 +152,6 @@ func (ch *channel) body(payload []byte) *amqperr.Error {
 	if c.builder.Remaining() == 0 {
 		return ch.complete()
 	}
-	if c.size > largeBody {
-		c.coming += int64(len(payload))
-		ch.conn.credit.Coming(int64(len(payload)))
-	}
 	return nil
 }
 
@@ -185,7 +163,7 @@ func (ch *channel) complete() *amqperr.Error {
 	m := c.builder.Message()
 	invariant.Pass("session", "publish complete")
 	if ch.tx != nil {
-		return ch.tx.publish(txPublish{m, c.held, c.mandatory})
+		return ch.txPublish(txPublish{m, c.held, c.mandatory})
 	}
 	if c.routedAt != ch.flushes {
 		var err *amqperr.Error

@@ -33,6 +33,8 @@ type rig struct {
 	disk    *vfs.Mem      // not nil: bodies that memory has no room for go there
 	spill   *spill.Store
 	queues  *queuehost.Registry
+
+	nodeCredit, incomplete int64 // 0: what is set by default
 }
 
 type rigOption func(*config.Settings, *Options, *rig)
@@ -75,7 +77,7 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 	}
 	queues := queuehost.New(queuehost.Options{
 		Log: log, Node: groups, Logger: logger, TailCache: int64(settings.Storage.TailCache), Spill: r.spill,
-		Level: func() uint16 { return 2 },
+		Level: func() uint16 { return 2 }, NodeCredit: r.nodeCredit, Incomplete: r.incomplete,
 	})
 	b := broker.New(broker.Options{
 		Catalog: machine, Commands: commands, Queues: queues, Settings: settings, Clock: clock.System(), Logger: logger,

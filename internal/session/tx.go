@@ -10,11 +10,12 @@ import (
 	"holdfast/internal/wire"
 )
 
-// maxTxBytes is how many bytes of messages an uncommitted transaction holds, with
-// txOverhead for each message.
+// maxTxBytes is how many bytes an uncommitted transaction holds at most. Each message costs its bytes, txOverhead, and txRoute
+// for each queue that it goes to. A connection may hold less: see incomplete.go.
 const (
 	maxTxBytes = 256 << 20
 	txOverhead = 256
+	txRoute    = 8
 )
 
 // tx is what a transactional channel has collected since the last commit.
@@ -39,10 +40,19 @@ type txAck struct {
 	how      broker.Settlement
 }
 
-func (t *tx) publish(p txPublish) *amqperr.Error {
-	t.bytes += p.message.Size() + txOverhead
-	if t.bytes > maxTxBytes {
+// cost is how many bytes a message counts as.
+func (p *txPublish) cost() int { return p.message.Size() + txOverhead + txRoute*p.route.Queues() }
+
+// txPublish keeps a message until the commit.
+func (ch *channel) txPublish(p txPublish) *amqperr.Error {
+	t, n := ch.tx, p.cost()
+	t.bytes += n
+	ch.hold(int64(n))
+	switch {
+	case t.bytes > maxTxBytes:
 		return amqperr.Overloaded("a transaction holds too many bytes of messages")
+	case ch.conn.credit.TooMuch():
+		return tooMuchIncomplete()
 	}
 	t.publishes = append(t.publishes, p)
 	t.publishCount.Store(int64(len(t.publishes)))
@@ -64,10 +74,16 @@ func (t *tx) ack(a txAck) {
 	t.ackCount.Store(int64(len(t.acks)))
 }
 
-func (t *tx) clear() {
+// txClear begins the next transaction.
+func (ch *channel) txClear() {
+	t := ch.tx
+	n := t.bytes
 	t.publishes, t.acks, t.bytes = nil, nil, 0
 	t.publishCount.Store(0)
 	t.ackCount.Store(0)
+	if n > 0 {
+		ch.hold(int64(-n))
+	}
 }
 
 // txTicket hears what became of a commit, once from each queue that it concerns.
@@ -133,13 +149,13 @@ func (ch *channel) txCommit() *amqperr.Error {
 	for _, s := range acks.parts {
 		p.SettleHeld(s.holder.sub, s.ranges, s.how)
 	}
-	t.clear()
 	queues := p.Involved()
 	ticket := &txTicket{settled: make(chan struct{}), open: queues}
 	if queues == 0 {
 		close(ticket.settled)
 	}
 	p.Commit(ticket)
+	ch.txClear() // what was held is in flight now
 	if len(acks.parts) > 0 {
 		ch.flow.serve()
 	}
@@ -167,7 +183,7 @@ func (ch *channel) txRollback() *amqperr.Error {
 		ch.flow.unacked.add(a.tag, a.checkout)
 	}
 	ch.flow.mu.Unlock()
-	t.clear()
+	ch.txClear()
 	ch.conn.out.method(ch, &wire.TxRollbackOk{})
 	return nil
 }

@@ -70,33 +70,44 @@ func flooded(o options, w water, text string, verdict func(alarmed bool, told in
 		return nil
 	}
 	b := o.broker
-	group, err := rig.NewMemoryGroup(floodLimit)
-	if err != nil {
-		fmt.Printf("flood: no control group can be made here (%v): the broker is told what it has, and watched\n", err)
-		text += fmt.Sprintf("total_memory_available_override_value = %d\n", floodLimit)
-	} else {
-		b.Through = group.Through()
-		defer func() {
-			_ = b.Kill()
-			_ = group.Remove()
-		}()
-	}
-	config := filepath.Join(filepath.Dir(b.Log), "conf")
-	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+	group, remove := limited(b, &text)
+	defer remove()
+	if err := configured(b, text); err != nil {
 		return err
 	}
-	b.Extra = append(b.Extra, "--config", config)
 	if err := b.Start(); err != nil {
 		return err
 	}
 	f := &flood{water: w, p: make([]floodPublisher, w.publishers), url: b.URL(), stop: make(chan struct{}), failed: make(chan struct{}), verdict: verdict}
-	err = f.run(time.Duration(o.n)*time.Second, b)
+	err := f.run(time.Duration(o.n)*time.Second, b)
 	select {
 	case <-b.Ended():
 		return errors.Join(fmt.Errorf("the broker has ended\n%s", b.Tail()), err)
 	default:
 	}
-	return errors.Join(err, f.memory(b, group), b.Kill())
+	return errors.Join(err, usedMemory("flood", b, group), b.Kill())
+}
+
+// limited gives the broker a control group with little memory, nil if none can be made: then it is told in the settings what it has.
+func limited(b *rig.Broker, text *string) (group *rig.MemoryGroup, remove func()) {
+	group, err := rig.NewMemoryGroup(floodLimit)
+	if err != nil {
+		fmt.Printf("no control group can be made here (%v): the broker is told what it has, and watched\n", err)
+		*text += fmt.Sprintf("total_memory_available_override_value = %d\n", floodLimit)
+		return nil, func() {}
+	}
+	b.Through = group.Through()
+	return group, func() {
+		_ = b.Kill()
+		_ = group.Remove()
+	}
+}
+
+// configured has the broker start with settings.
+func configured(b *rig.Broker, text string) error {
+	config := filepath.Join(filepath.Dir(b.Log), "conf")
+	b.Extra = append(b.Extra, "--config", config)
+	return os.WriteFile(config, []byte(text), 0o644)
 }
 
 type flood struct {
@@ -360,13 +371,13 @@ func (f *flood) drain() error {
 	}
 }
 
-// memory compares what was used with what there is.
-func (f *flood) memory(b *rig.Broker, group *rig.MemoryGroup) error {
+// usedMemory compares what was used with what there is.
+func usedMemory(what string, b *rig.Broker, group *rig.MemoryGroup) error {
 	resident, err := rig.PeakRSS(b.Pid())
 	if err != nil {
 		return err
 	}
-	fmt.Printf("flood: at most %d MiB were resident", resident>>20)
+	fmt.Printf("%s: at most %d MiB were resident", what, resident>>20)
 	if group != nil {
 		all, err := group.Most()
 		if err != nil {

@@ -8,6 +8,7 @@
 //	crash flood     -n 20        publishers without consumers for n seconds, in 512 MiB of memory: it lives
 //	crash overflow  -n 20        the same with what is set by default, where all goes to the disk
 //	crash torrent   -n 10        the same with a hundred publishers of messages of 16 MiB
+//	crash hoard     -n 15        clients that begin messages and transactions, and never end them: it lives, and serves others
 //
 // The checks of rounds, per queue, after each restart: no confirmed persistent
 // message is lost; none comes twice without the redelivered flag; none comes
@@ -22,7 +23,7 @@
 // Map of the files: main.go has the commands; journal.go what the client knows;
 // load.go the publishers and consumers; rounds.go the rounds and their checks;
 // stream.go is a fast publisher and consumer; space.go, recovery.go,
-// churn.go and flood.go measure.
+// churn.go, flood.go and hoard.go measure.
 package main
 
 import (
@@ -50,6 +51,7 @@ func main() {
 		"flood":    {20, runFlood},
 		"overflow": {20, runOverflow},
 		"torrent":  {10, runTorrent},
+		"hoard":    {15, runHoard},
 	}
 	mode, known := modes[os.Args[1]]
 	if !known {
@@ -69,7 +71,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: crash rounds|space|recovery|churn|flood|overflow|torrent [-n N] [-seed S] [-v] [-dir DIR]")
+	fmt.Fprintln(os.Stderr, "usage: crash rounds|space|recovery|churn|flood|overflow|torrent|hoard [-n N] [-seed S] [-v] [-dir DIR]")
 	os.Exit(2)
 }
 
