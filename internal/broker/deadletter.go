@@ -11,6 +11,7 @@ import (
 	"holdfast/internal/deadletter"
 	"holdfast/internal/invariant"
 	"holdfast/internal/message"
+	"holdfast/internal/planted"
 	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/seglog"
@@ -346,7 +347,7 @@ func (t *letterTicket) Settled(first, last uint64, o Outcome) {
 	s, l := t.s, t.s.l
 	l.mu.Lock()
 	var arrived []queue.Range
-	failed, taken := 0, o == Accepted || o == Gone
+	failed, taken := 0, o == Accepted || o == Gone || planted.Is(planted.RefusedArrive)
 	for id := first; id <= last; id++ {
 		x := s.letters[id]
 		if x == nil || x.state != letterUnderWay {
@@ -477,7 +478,7 @@ func (l *letters) tick() {
 	var ask []grave
 	for _, id := range slices.Sorted(maps.Keys(l.sources)) {
 		s := l.sources[id]
-		if s.held == 0 {
+		if s.held == 0 || planted.Is(planted.HeldStay) {
 			continue
 		}
 		if !l.stands(id) {

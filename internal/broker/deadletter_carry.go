@@ -9,6 +9,7 @@ import (
 	"holdfast/internal/catalog"
 	"holdfast/internal/deadletter"
 	"holdfast/internal/message"
+	"holdfast/internal/planted"
 	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/routing"
@@ -120,7 +121,7 @@ func (c *carrier) carry(s *letterSource) {
 	} else {
 		c.exchange = nil
 	}
-	if c.to.strategy == asDurable && (!q.Durable || q.Exclusive) {
+	if c.to.strategy == asDurable && (!q.Durable || q.Exclusive || planted.Is(planted.BuriedEarly)) {
 		c.to.strategy = atMostOnce
 	}
 	done := 0
@@ -198,7 +199,7 @@ func (c *carrier) letter(x *letter, q *catalog.Queue, wanted bool) int64 {
 	}
 	m := c.readdress(&v, chunks)
 	for _, id := range targets {
-		if slices.Contains(x.has, seglog.GroupID(id)) {
+		if slices.Contains(x.has, seglog.GroupID(id)) && !planted.Is(planted.SentToAll) {
 			continue
 		}
 		if target := c.view.QueueByID(id); target != nil {
@@ -352,7 +353,7 @@ func (c *carrier) lineUp(x *letter, m message.Message, persistent bool, t *lette
 		t.lined = linedPool.Get().(*lined)
 		c.sends = append(c.sends, t)
 	}
-	t.lined.publishes = append(t.lined.publishes, queuehost.Publish{Message: m, Persistent: persistent, Carried: true, Ticket: t, Seq: x.id})
+	t.lined.publishes = append(t.lined.publishes, queuehost.Publish{Message: m, Persistent: persistent, Carried: !planted.Is(planted.CarriedAsNew), Ticket: t, Seq: x.id})
 }
 
 // arrive notes that nothing is left to do for a letter.

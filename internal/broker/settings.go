@@ -73,7 +73,7 @@ func (b *Broker) hostSettings(q *catalog.Queue) (s queuehost.Settings) {
 func storeSettings(q *catalog.Queue) (s queuehost.Settings) {
 	s.Forward, s.Delays, s.HeldMost = true, true, queue.Most(mostDead)
 	s.DeadLetter = queue.DeadLetterHeld
-	if !q.Durable {
+	if !q.Durable || planted.Is(planted.StoreOnce) {
 		s.DeadLetter = queue.DeadLetterOnce
 	}
 	return s

@@ -40,6 +40,9 @@ const (
 	TxHalf            // a commit leaves out the last message
 	TxSettlesLost     // a commit leaves out the settlements
 	KeyUnkept         // now and then it is forgotten that a message with a key has come
+	KeyStays          // the key of a message that is gone stays
+	KeyFreed          // the key of a message is free as soon as it is handed out
+	NumbersSkipped    // all numbers of a publisher below one that was accepted count as accepted
 	PauseLeaks        // now and then a message of a queue that is paused is delivered
 	DelayHalved       // a message waits for half of its time
 	LimitEarly        // a message that has come back as often as it may is dead
@@ -82,6 +85,12 @@ const (
 	SyncForgets   // members of queues that came with a whole catalog are not begun
 	PolicyUnheard // queues do not hear of policies
 	LevelUnheard  // queues do not hear that the cluster has gone to another level
+	BuriedEarly   // a letter is let go of as soon as it is sent
+	RefusedArrive // a letter that a target has not taken counts as arrived
+	HeldStay      // a letter that a target has not taken is not tried again
+	SentToAll     // a letter that is tried again goes to the targets that have it, too
+	CarriedAsNew  // what is carried goes as if its publisher had sent it
+	StoreOnce     // the store of an exchange lets go of what is due as soon as it hands it over
 
 	bugs
 )
@@ -152,6 +161,15 @@ var names = [...]string{
 	SyncForgets:        "sync forgets",
 	PolicyUnheard:      "policy unheard",
 	LevelUnheard:       "level unheard",
+	BuriedEarly:        "buried early",
+	RefusedArrive:      "refused letters arrive",
+	HeldStay:           "held letters stay",
+	SentToAll:          "sent to all again",
+	CarriedAsNew:       "carried as new",
+	StoreOnce:          "store keeps once",
+	KeyStays:           "key stays",
+	KeyFreed:           "key freed early",
+	NumbersSkipped:     "numbers skipped",
 }
 
 // String returns the mistake's name.

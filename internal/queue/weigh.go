@@ -3,6 +3,8 @@ package queue
 import (
 	"cmp"
 	"slices"
+
+	"holdfast/internal/planted"
 )
 
 // Sizes are noted while a limit of bytes is set: a size for each message that is ready, held or dead. Those of messages
@@ -45,6 +47,9 @@ func (m *Machine) goOut(first, last Number) {
 	if m.extra != nil {
 		m.extra.readyBytes -= m.extra.bytes(first, last)
 		m.extra.unweighed.change(first, last, inHand)
+		if planted.Is(planted.KeyFreed) {
+			m.extra.keys.forget(first, last)
+		}
 	}
 }
 

@@ -82,9 +82,10 @@ func (n *node) openCatalog(quiet *slog.Logger) {
 	o.commands.OnFailed(func(err error) { o.failed = err })
 	o.commands.OnRole(func(_, leader uint64, _ bool) { o.forward.Lead(leader) })
 	o.broker = broker.New(broker.Options{
-		Catalog: o.machine.Machine.Machine, Commands: o.forward, Queues: n.reg, Settings: settings, Clock: n.clk, Logger: quiet,
+		Catalog: o.machine.Machine.Machine, Commands: o.forward, Queues: n.reg, Settings: settings, Clock: liveClock{n.clk, n, n.starts}, Logger: quiet,
 		Self: n.id, Node: n.id, Others: others{n}, Go: n.soon,
-		Barrier: func(done func(any, error)) { n.barrier(func(err error) { done(nil, err) }) },
+		NewReader: func() *broker.Reader { return queuehost.NewReader(n.disk.Log.NewReader()) },
+		Barrier:   func(done func(any, error)) { n.barrier(func(err error) { done(nil, err) }) },
 	})
 	n.reg.SetOwner(owner{o.broker, n})
 }
@@ -446,6 +447,9 @@ func (o *orders) decided(c *simCatalog, origin, session, seq uint64, r *catalog.
 	if r.Created && r.Queue != nil {
 		w.met(r.Queue, c.View())
 	}
+	for _, q := range r.Stores {
+		w.metStore(q)
+	}
 	w.noteAll(c.View())
 	for _, q := range r.Removed.Queues {
 		w.isDeleted(q)
@@ -459,12 +463,24 @@ func (w *World) declare(n *node, classic bool) {
 	if w.o.Settings && n.hasLetters() && w.rng.IntN(3) > 0 {
 		name += "d"
 	}
+	w.declareAs(n, name, classic, 0)
+}
+
+// declareAs has people declare a queue of some name, which is to be a target of letters, or is not (0).
+func (w *World) declareAs(n *node, name string, classic bool, role int) {
+	o := &w.orders
 	d := catalog.QueueDecl{VHost: "/", Name: name, Durable: true, User: "guest", Conn: catalog.MakeConnID(n.order.inc, 1)}
 	if !classic {
 		d.Args = quorumArgs(w.o.Members)
 	}
 	if w.o.Settings && n.view().Level() >= catalog.PolicyLevel {
-		d.Args = wire.NewTable(w.arguments(classic))
+		args := map[string]any{}
+		if role > 0 {
+			args = w.targetArguments(role, classic)
+		} else {
+			args = w.arguments(classic)
+		}
+		d.Args = wire.NewTable(args)
 		w.trace("queue %s: %v", name, d.Args.Map())
 	}
 	x := &decl{name: name, n: n}

@@ -34,9 +34,13 @@ type record struct {
 	examined  bool   // that counts
 	born      int64  // clock.Mono: when it was published
 	toldAt    int64
+	doneAt    int64
 	discarded bool   // a consumer has rejected it
 	death     *death // nil: no letter of it was seen
 	mourned   bool   // one has arrived, and the home of its classic queue has crashed since
+
+	carried *carried // it was published to another queue, and is a copy
+	reasons []string // of its deaths, as letters have them
 
 	// How often it has come back by the fault of a consumer: as its last delivery said, and what clients know to have
 	// happened since, at least and at most.
@@ -57,6 +61,8 @@ type stream struct {
 type checker struct {
 	w       *World
 	records []*record
+	copies  []*record
+	copyOf  map[copyKey]*record
 	names   int
 	order   map[*client]uint64
 	loose   map[uint64]int64 // nodes that somebody takes for dead, or did up to then: others may have what their clients hold
@@ -65,7 +71,7 @@ type checker struct {
 
 // Stats are counts of a run.
 type Stats struct {
-	Published, Delivered, Redelivered, Accepted, Unknown, Refused, Full, Damages, PutBack, Hits, Repaired, Commands, Restored, Buried, compared, counted int
+	Published, Delivered, Redelivered, Accepted, Unknown, Refused, Full, Damages, PutBack, Hits, Repaired, Commands, Restored, Buried, Carried, compared, counted int
 
 	Policies, Pauses, Transactions, Letters, Deaths int
 
@@ -78,7 +84,7 @@ type Stats struct {
 const patience = 14 * time.Second
 
 func (k *checker) init(w *World) {
-	*k = checker{w: w, order: map[*client]uint64{}, loose: map[uint64]int64{}}
+	*k = checker{w: w, copyOf: map[copyKey]*record{}, order: map[*client]uint64{}, loose: map[uint64]int64{}}
 }
 
 func (k *checker) name() string {
@@ -105,7 +111,7 @@ func (k *checker) told(r *record, o queuehost.Outcome) {
 	switch {
 	case o == queuehost.Gone && !r.by.q.unwanted:
 		k.w.failf("message %d: queue %d is said to be gone, and is there", r.id, r.by.q.def.ID)
-	case o == queuehost.Refused && r.by.q.home == 0 && !r.by.q.unwanted && !r.by.q.may.refuses:
+	case o == queuehost.Refused && r.by.q.home == 0 && !r.by.q.unwanted && !r.by.q.may.refuses && !k.isTaken(r):
 		k.w.failf("message %d was refused by a quorum queue", r.id)
 	case o == queuehost.Refused && r.delivered > 0:
 		k.w.failf("message %d was refused, and delivered", r.id)
@@ -122,7 +128,7 @@ func (k *checker) purge(c *client) {
 	}
 	p := &purge{open: true}
 	q.purge = p
-	for _, r := range k.records {
+	for r := range k.everyRecord() {
 		if r.by.q == q {
 			r.purgeable = true
 		}
@@ -142,15 +148,13 @@ func (k *checker) purge(c *client) {
 // delivered checks a delivery, and returns its message.
 func (k *checker) delivered(s *consumer, id uint64, d queuehost.Delivery) *record {
 	w := k.w
-	if id == 0 || id > uint64(len(k.records)) {
-		w.failf("%s got message %d, which nobody has published", s.name, id)
+	r := k.find(id, s.c.q)
+	if r == nil {
+		w.failf("%s got message %d, which nobody has published to its queue, or carried there", s.name, id)
 		return nil
 	}
-	r := k.records[id-1]
 	r.seen = true
-	if r.by.q != s.c.q {
-		w.failf("%s got message %d of another queue", s.name, id)
-	}
+	k.addressed(s, r, d.Message)
 	if s.over {
 		w.about(r, "delivered to %s of node %d, which has left", s.name, s.c.n.id)
 		r.hi++
@@ -164,6 +168,12 @@ func (k *checker) delivered(s *consumer, id uint64, d queuehost.Delivery) *recor
 		r.hi++
 		return r
 	}
+	if r.carried != nil && !d.Redelivered {
+		k.first(s, r)
+	}
+	if r.isPlural() {
+		return k.plural(s, r)
+	}
 	if h := r.holder; h != nil && !h.over && h != s {
 		w.failf("%s got message %d, which %s holds", s.name, id, h.name)
 	}
@@ -176,7 +186,7 @@ func (k *checker) delivered(s *consumer, id uint64, d queuehost.Delivery) *recor
 	if r.done && !r.doubt {
 		w.failf("%s got message %d, which was settled", s.name, id)
 	}
-	if !d.Redelivered && (r.rank == 0 || r.examined || !w.o.Settings) { // at the first level none ranks above another
+	if !d.Redelivered && r.carried == nil && (r.rank == 0 || r.examined || !w.o.Settings) { // at the first level none ranks above another
 		of := stream{r.by, r.rank, r.delay}
 		if last := s.last[of]; r.order <= last {
 			w.failf("%s got message %d of a publisher after a later one", s.name, id)
@@ -187,6 +197,7 @@ func (k *checker) delivered(s *consumer, id uint64, d queuehost.Delivery) *recor
 		w.failf("%s got message %d, which has died (%v)", s.name, id, r.death.reason)
 	}
 	k.once(r)
+	k.alike(s, r)
 	k.waited(s, r)
 	k.inTime(s, r)
 	k.alone(s)
@@ -239,7 +250,7 @@ func (k *checker) settled(s *consumer, r *record, how queue.Settlement) {
 	case queue.Discard:
 		r.discarded = true
 	}
-	r.done, r.doubt, r.doneBy = true, !sure, s.c
+	r.done, r.doubt, r.doneBy, r.doneAt = true, !sure, s.c, k.w.clk.Mono()
 }
 
 // back notes that a message goes back.
@@ -253,7 +264,7 @@ func (k *checker) back(s *consumer, r *record) {
 
 // doubts notes that nobody may have heard of what a client of a node did, and that others may have what it holds.
 func (k *checker) doubts(is func(*client) bool) {
-	for _, r := range k.records {
+	for r := range k.everyRecord() {
 		if r.holder != nil && is(r.holder.c) {
 			k.w.about(r, "is not held any more")
 			r.holder = nil

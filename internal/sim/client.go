@@ -3,12 +3,15 @@ package sim
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"slices"
+	"strings"
 
 	"holdfast/internal/catalog"
 	"holdfast/internal/message"
 	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
+	"holdfast/internal/wire"
 )
 
 // client is a connection to a node that publishes into one queue and consumes from it.
@@ -23,6 +26,8 @@ type client struct {
 	sub    *consumer
 	getter *consumer
 	gone   bool
+
+	publisher, numbered uint64 // its number, and how many it has given to its messages, if its queue tells those apart by that
 }
 
 // consumer is a consumer or getter of a client.
@@ -75,6 +80,9 @@ func (w *World) newClient(n *node) *client {
 	if len(w.queues) == 0 {
 		return nil
 	}
+	if w.store != nil && w.rng.IntN(6) == 0 {
+		return w.newClientOf(n, w.store)
+	}
 	if q := w.queues[w.rng.IntN(len(w.queues))]; !q.unwanted {
 		return w.newClientOf(n, q)
 	}
@@ -105,7 +113,7 @@ func (n *node) retire(c *client) {
 
 // act has some client do something, or the people who run it all.
 func (w *World) act() {
-	if w.o.Settings && w.rng.IntN(10) == 0 {
+	if w.o.Settings && (w.rng.IntN(10) == 0 || w.o.Carried && !w.wired) {
 		w.introduceLetters()
 	}
 	if w.o.Settings && w.rng.IntN(150) == 0 {
@@ -140,6 +148,8 @@ func (w *World) act() {
 		return
 	}
 	switch k := w.rng.IntN(1000); {
+	case c.q.store:
+		c.publish(1 + w.rng.IntN(3))
 	case k < 50 && w.o.Settings:
 		c.commit()
 	case k < 450:
@@ -205,12 +215,33 @@ func (w *World) message(r *record) message.Message {
 		for i := range 2 + w.rng.IntN(8) {
 			m.Chunks = append(m.Chunks, fill(make([]byte, 8+w.rng.IntN(300)), id, i))
 		}
+		if w.o.Carried {
+			return w.inChunks(r, m.Chunks)
+		}
 		m.Head = binary.BigEndian.AppendUint32(m.Head, uint32(len(m.Chunks)))
 		return m
 	}
-	b.Begin("", "", w.properties(r), uint64(size), true)
+	b.Begin(r.exchange(), "", w.properties(r), uint64(size), !w.o.Carried || r.persistent)
 	b.Write(fill(make([]byte, size), id, 0))
 	return b.Message()
+}
+
+// exchange is the one that a message was published to.
+func (r *record) exchange() string {
+	if r.by.q.store {
+		return delayExchange
+	}
+	return ""
+}
+
+// inChunks makes a message whose head is a real one, and says which chunks there are, small as they may be.
+func (w *World) inChunks(r *record, chunks [][]byte) message.Message {
+	p := w.properties(r)
+	p[1] |= 1 << wire.MessageID
+	text := fmt.Sprint(chunked, r.id, " ", len(chunks))
+	p = append(append(p, byte(len(text))), text...)
+	h := message.Heading{Exchange: []byte(r.exchange()), Properties: p, Persistent: r.persistent}
+	return w.builder.Readdress(&h, message.View{BodySize: message.ChunkSize + 1, Chunks: 2}, chunks)
 }
 
 // chunked begins the head of a message with small chunks.
@@ -243,6 +274,17 @@ func idOf(m message.Message) (uint64, bool) {
 	v, err := message.Parse(m.Head)
 	if err != nil {
 		return 0, false
+	}
+	if rest, is := strings.CutPrefix(v.Properties.MessageID(), chunked); is {
+		var id uint64
+		var n int
+		_, err := fmt.Sscan(rest, &id, &n)
+		for i, p := range m.Chunks {
+			if !isFilled(p, id, i) {
+				return id, false
+			}
+		}
+		return id, err == nil && n == len(m.Chunks)
 	}
 	body := v.Body
 	for _, p := range m.Chunks {

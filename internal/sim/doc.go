@@ -14,6 +14,8 @@
 //   - grave.go: a node whose catalog is lost, and that comes back as another one
 //   - settings.go: what queues are asked for besides, by arguments and policies, and what must hold then
 //   - letters.go: dead letters, and what must hold of them
+//   - carried.go: where letters and delayed messages are carried to, and what must hold there
+//   - twice.go: messages that come twice
 //   - client.go: what clients do
 //   - check.go, complain.go: what must hold
 //   - end.go: all is healed, all that is left is taken out, and compared

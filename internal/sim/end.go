@@ -53,7 +53,11 @@ func (w *World) finish() {
 		}
 	}
 	w.rest(20)
-	w.drain()
+	if w.o.Carried {
+		w.takeAll()
+	} else {
+		w.drain(true)
+	}
 	w.plain = w.o.Settings
 	w.useAll()
 	w.lettersEnd()
@@ -102,7 +106,7 @@ func (w *World) changesEnd() {
 		w.bury()
 		w.mend()
 		changing := w.harmed
-		for _, q := range w.queues {
+		for _, q := range w.withStores() {
 			if q.change != nil {
 				changing = true
 				q.goOn(w)
@@ -113,7 +117,7 @@ func (w *World) changesEnd() {
 		}
 		w.rest(10)
 	}
-	for _, q := range w.queues {
+	for _, q := range w.withStores() {
 		if q.change != nil {
 			w.describe(q)
 			w.failf("queue %d: the change of the member on node %d does not end (%+v)", q.def.ID, q.change.node, *q.change)
@@ -182,8 +186,8 @@ func (w *World) heldByNobody() {
 	}
 }
 
-// drain consumes all that is left.
-func (w *World) drain() {
+// drain consumes all that is left. last says that nothing is to come any more.
+func (w *World) drain(last bool) {
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
 	for _, q := range slices.Clone(w.queues) {
 		if q.expired {
@@ -221,7 +225,7 @@ func (w *World) drain() {
 		answered := false
 		c.h.Count(func(ready, _ uint64, err error) {
 			answered = true
-			if !q.expired && (err != nil || ready != 0) {
+			if !q.expired && (err != nil || last && ready != 0) {
 				w.failf("queue %d: %d messages are ready at the end (%v)", q.def.ID, ready, err)
 			}
 		})
@@ -288,8 +292,9 @@ func (w *World) compare() {
 			w.check.stats.Unknown++
 		}
 	}
+	w.check.owed()
 	w.check.halves()
-	for _, q := range slices.Clone(w.queues) {
+	for _, q := range slices.Clone(w.withStores()) {
 		if q.expired {
 			continue
 		}

@@ -158,7 +158,7 @@ func (w *World) damage() {
 
 // mayHarm reports whether the frail node may lose something: all others are whole, and no members change.
 func (w *World) mayHarm(n *node) bool {
-	for _, q := range w.queues {
+	for _, q := range w.withStores() {
 		if q.change != nil || q.home == 0 && len(w.membersOf(q)) < 3 {
 			return false
 		}
@@ -196,7 +196,7 @@ func (w *World) putBack() {
 		w.rest(10)
 		w.bury()
 		w.mend()
-		for _, q := range w.queues {
+		for _, q := range w.withStores() {
 			q.goOn(w)
 		}
 	}
@@ -318,7 +318,7 @@ func (w *World) recoverSome() {
 		w.bury()
 	}
 	w.mend()
-	for _, q := range w.queues {
+	for _, q := range w.withStores() {
 		if q.change != nil && w.rng.IntN(8) == 0 {
 			q.goOn(w)
 		}

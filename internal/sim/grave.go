@@ -100,7 +100,7 @@ func (n *node) goOver() {
 // settleIn has queues that have lost a member with the former node get another one here.
 func (n *node) settleIn() {
 	w := n.w
-	for _, q := range w.queues {
+	for _, q := range w.withStores() {
 		if members := w.membersOf(q); q.home == 0 && q.change == nil && len(members) < 3 && !hasMember(members, n.id) {
 			q.change = &change{begun: w.steps, node: n.id, add: true, repair: true}
 			w.trace("queue %d: a member comes to node %d again", q.def.ID, n.id)

@@ -92,7 +92,7 @@ func (a *account) cutUpTo(index uint64) {
 // verify compares the log with what it has to hold.
 func (l ledger) verify(w *World, n *node, r replica.Reader) {
 	ids := []seglog.GroupID{catgroup.Group}
-	for _, q := range w.queues {
+	for _, q := range w.withStores() {
 		ids = append(ids, q.def.ID)
 	}
 	for _, id := range ids {

@@ -19,6 +19,7 @@ type owner struct {
 func (o owner) DeadLetters(h *queuehost.Handle, ds []queuehost.DeadLetter) {
 	n := o.n
 	w := n.w
+	var carried []queuehost.DeadLetter
 	q := w.queue(h.ID())
 	if q == nil {
 		w.failf("node %d: dead letters of queue %d, which nobody has", n.id, h.ID())
@@ -32,6 +33,9 @@ func (o owner) DeadLetters(h *queuehost.Handle, ds []queuehost.DeadLetter) {
 			if m, err = n.load(d.Load); err != nil {
 				if n == w.frail() {
 					q.unread = true // the next leader has it
+					if w.o.Carried {
+						h.Unreadable(err)
+					}
 					continue
 				}
 				w.failf("node %d, queue %d: dead letter %d cannot be read: %v", n.id, q.def.ID, d.ID, err)
@@ -44,6 +48,10 @@ func (o owner) DeadLetters(h *queuehost.Handle, ds []queuehost.DeadLetter) {
 			return
 		}
 		w.check.letter(n, q, d, id)
+		if w.o.Carried {
+			carried = append(carried, queuehost.DeadLetter{ID: d.ID, Time: d.Time, Reason: d.Reason, Message: m})
+			continue
+		}
 		x := mail{h: h, q: q, id: d.ID}
 		switch k := w.rng.IntN(20); {
 		case k < 10:
@@ -54,6 +62,9 @@ func (o owner) DeadLetters(h *queuehost.Handle, ds []queuehost.DeadLetter) {
 			continue
 		}
 		n.mail = append(n.mail, x)
+	}
+	if len(carried) > 0 {
+		n.fresh(func() { o.Broker.DeadLetters(h, carried) })
 	}
 }
 
@@ -70,24 +81,26 @@ type death struct {
 	id      uint64 // in its queue
 	r       *record
 	reason  queue.Reason
+	at      int64 // clock.Mono, when it was told first
 	arrived bool
 }
 
 // letter checks a dead letter.
 func (k *checker) letter(n *node, q *simQueue, d *queuehost.DeadLetter, id uint64) {
 	w := k.w
-	if id == 0 || id > uint64(len(k.records)) || k.records[id-1].by.q != q {
-		w.failf("queue %d: dead letter %d is of message %d, which was not published to it", q.def.ID, d.ID, id)
+	r := k.find(id, q)
+	if r == nil {
+		w.failf("queue %d: dead letter %d is of message %d, which was not published to it, or carried there", q.def.ID, d.ID, id)
 		return
 	}
-	r := k.records[id-1]
 	k.stats.Letters++
+	defer k.carries(n, q, r, d.ID)
 	w.about(r, "dead letter %d at node %d: %v", d.ID, n.id, d.Reason)
 	if was := q.deaths[d.ID]; was != nil {
 		switch {
 		case was.r != r || was.reason != d.Reason:
 			w.failf("queue %d: dead letter %d is of message %d (%v), and was of message %d (%v)", q.def.ID, d.ID, id, d.Reason, was.r.id, was.reason)
-		case w.calm && was.arrived && q.quiet:
+		case w.calm && (was.arrived || w.o.Carried) && q.quiet:
 			w.failf("queue %d: dead letter %d comes again, and was buried", q.def.ID, d.ID)
 		}
 		return
@@ -95,15 +108,16 @@ func (k *checker) letter(n *node, q *simQueue, d *queuehost.DeadLetter, id uint6
 	// Of a classic queue those of transient messages are lost with its home; without an exchange all that wait are let go of, and who has led before
 	// may tell of them late.
 	late := !q.may.letters && (q.deleted || w.anotherLeads(n, q))
-	if !q.unread && !late && (q.home == 0 && q.may.letters && d.ID != q.lastDeath+1 || d.ID <= q.lastDeath) || r.death != nil {
+	if !q.unread && !late && (q.home == 0 && q.may.letters && d.ID != q.lastDeath+1 || d.ID <= q.lastDeath) || r.death != nil && !r.isPlural() {
 		w.failf("queue %d: dead letter %d of message %d comes after letter %d (dead before: %v)", q.def.ID, d.ID, id, q.lastDeath, r.death != nil)
 	}
 	if q.deaths == nil {
 		q.deaths = map[uint64]*death{}
 	}
 	q.lastDeath = max(q.lastDeath, d.ID)
-	r.death = &death{id: d.ID, r: r, reason: d.Reason}
+	r.death = &death{id: d.ID, r: r, reason: d.Reason, at: w.clk.Mono()}
 	q.deaths[d.ID] = r.death
+	r.reasons = append(r.reasons, reasonNames[d.Reason])
 	k.stats.Deaths++
 	k.once(r)
 	k.died(r, d.Reason)
@@ -113,6 +127,12 @@ func (k *checker) letter(n *node, q *simQueue, d *queuehost.DeadLetter, id uint6
 func (k *checker) died(r *record, reason queue.Reason) {
 	w := k.w
 	q := r.by.q
+	if q.store != (reason == queue.Ripe) {
+		w.failf("message %d has died: %v", r.id, reason)
+	}
+	if r.isPlural() {
+		return
+	}
 	if h := r.holder; h != nil && !h.over && !k.isLoose(h.c.n) && q.home == 0 {
 		w.failf("message %d has died (%v), and %s holds it", r.id, reason, h.name)
 	}
@@ -129,12 +149,16 @@ func (k *checker) died(r *record, reason queue.Reason) {
 		if age := w.clk.Mono() - r.born; bound == 0 || age < (r.delay+bound-20)*int64(time.Millisecond) {
 			w.failf("message %d has expired after %v, and has %d ms after %d ms", r.id, time.Duration(age), bound, r.delay)
 		}
+	case queue.Ripe:
+		if age := w.clk.Mono() - r.born; age < (r.delay-20)*int64(time.Millisecond) {
+			w.failf("message %d is carried on after %v, and is to wait for %d ms", r.id, time.Duration(age), r.delay)
+		}
 	case queue.Exhausted:
 		if most := r.mostReturns(); q.may.least < 0 || q.home == 0 && most <= q.may.least {
 			w.failf("message %d has come back too often: at most %d times, and may %d times", r.id, most, q.may.least)
 		}
 	case queue.Dropped:
-		if !q.may.drops && (!q.may.refuses || r.told && r.outcome == queuehost.Accepted) {
+		if !q.may.drops && (!q.may.refuses && !r.isLive() || r.carried != nil || r.told && r.outcome == queuehost.Accepted) {
 			w.failf("message %d was dropped, and its queue drops nothing", r.id)
 		}
 	default:
@@ -148,8 +172,9 @@ func (k *checker) died(r *record, reason queue.Reason) {
 // forgetDeaths notes that the home of a classic queue has crashed: what was not on disk has not happened.
 func (k *checker) forgetDeaths(q *simQueue) {
 	for _, d := range q.deaths {
-		d.r.death, d.r.mourned = nil, d.r.mourned || d.arrived
+		d.r.death, d.r.mourned = nil, d.r.mourned || d.arrived || k.w.o.Carried
 	}
+	k.owesNothing(q)
 	q.deaths, q.lastDeath = nil, 0
 }
 
@@ -199,12 +224,12 @@ func (w *World) lettersEnd() {
 		w.rest(2)
 	}
 	w.rest(20)
-	for _, q := range slices.Clone(w.queues) {
+	for _, q := range slices.Clone(w.withStores()) {
 		if q.expired {
 			continue
 		}
 		for id, d := range q.deaths {
-			if !d.arrived && q.may.letters { // else they may have been let go of
+			if !d.arrived && q.may.letters && !w.o.Carried { // else they may have been let go of
 				w.failf("queue %d: dead letter %d (message %d) has not arrived", q.def.ID, id, d.r.id)
 				return
 			}

@@ -69,6 +69,15 @@ var noticed = []struct {
 	{planted.DelayHalved, 4098, 300},
 	{planted.DelayUnread, 4098, 300},
 	{planted.LevelUnheard, 12292, 300},
+	{planted.BuriedEarly, 20481, 300},
+	{planted.RefusedArrive, 20482, 300},
+	{planted.HeldStay, 20482, 300},
+	{planted.SentToAll, 20482, 300},
+	{planted.CarriedAsNew, 20486, 300},
+	{planted.StoreOnce, 20482, 300},
+	{planted.KeyStays, 20482, 300},
+	{planted.KeyFreed, 20481, 300},
+	{planted.NumbersSkipped, 20580, 300},
 }
 
 // A simulation that notices nothing proves nothing. Without the mistake the same seed has nothing to complain about.

@@ -36,12 +36,14 @@ type simQueue struct {
 	unread    bool                 // some of its letters could not be read where it was led: their order is not known
 	delay     int64                // of its arguments, ms; -1: its messages do not wait, whatever they say
 	keyed     map[uint64][]*record // by key, of a queue that looks for messages that come twice; nil: it does not
+	keys      keySource            // what those keys are
 	flipped   int64                // clock.Mono: when people have paused it last, or had it go on
 	seen      seen
 	expires   time.Duration // after so long without use it goes; 0: it stays
 	expired   bool          // it was about to
 	used      int64         // clock.Mono: somebody has used it since
 	quiet     bool          // all its letters have arrived, and no others are to come
+	store     bool          // it is that of an exchange
 }
 
 // purge is one that was asked for.
@@ -93,7 +95,7 @@ func (w *World) met(q *catalog.Queue, v *catalog.View) {
 		ms, _ := expires.Int()
 		s.expires, s.used = time.Duration(ms)*time.Millisecond, w.clk.Mono()
 		if _, is := q.Args.Get("x-message-deduplication"); is {
-			s.keyed = map[uint64][]*record{}
+			s.keyed, s.keys = map[uint64][]*record{}, keysOf(q.Args)
 		}
 		if d, is := q.Args.Get("x-delivery-delay"); is {
 			s.delay, _ = d.Int()
@@ -104,6 +106,9 @@ func (w *World) met(q *catalog.Queue, v *catalog.View) {
 	}
 	w.queues, w.all = append(w.queues, s), append(w.all, s)
 	w.byID[s.def.ID] = s
+	if role := roleOf(q.Name); role > 0 && w.target[role-1] == nil {
+		w.target[role-1] = s
+	}
 }
 
 // isDeleted takes note of a queue that the first node has seen deleted.
@@ -115,6 +120,7 @@ func (w *World) isDeleted(q *catalog.Queue) {
 	}
 	w.trace("queue %d is deleted", s.def.ID)
 	s.deleted = true
+	w.check.owesNothing(s)
 	w.queues = slices.DeleteFunc(w.queues, func(x *simQueue) bool { return x == s })
 	for _, n := range w.nodes {
 		for _, c := range slices.Clone(n.clients) {
@@ -143,17 +149,14 @@ func (w *World) manage() {
 	if n == nil {
 		return
 	}
-	wanted, classic := 0, 0
+	wanted, classic := w.wanted(), 0
 	for _, q := range w.queues {
-		if !q.unwanted {
-			wanted++
-			if q.home != 0 {
-				classic++
-			}
+		if !q.unwanted && !q.isTarget() && q.home != 0 {
+			classic++
 		}
 	}
 	for _, x := range w.orders.decls {
-		if !x.told {
+		if !x.told && roleOf(x.name) == 0 {
 			wanted++ // perhaps
 		}
 	}
@@ -170,7 +173,7 @@ func (w *World) manage() {
 	q := w.queues[w.rng.IntN(len(w.queues))]
 	def := n.view().QueueByID(q.id())
 	h := n.handle(q)
-	if def == nil || h == nil || q.home != 0 && !w.node(q.home).up {
+	if q.isTarget() || def == nil || h == nil || q.home != 0 && !w.node(q.home).up {
 		return
 	}
 	w.trace("the deletion of queue %d is ordered at node %d", q.def.ID, n.id)
@@ -181,6 +184,16 @@ func (w *World) manage() {
 			w.failf("node %d says that queue %d is deleted, and has it", n.id, q.def.ID)
 		}
 	})
+}
+
+// wanted is how many queues there are that people want, but for those that letters go to.
+func (w *World) wanted() (n int) {
+	for _, q := range w.queues {
+		if !q.unwanted && !q.isTarget() {
+			n++
+		}
+	}
+	return n
 }
 
 // handle is a node's handle of a queue, nil if it has not heard of it.
@@ -274,7 +287,7 @@ func (w *World) mend() {
 		return
 	}
 	w.harmed = len(damaged) > 0
-	for _, q := range w.queues {
+	for _, q := range w.withStores() {
 		has := hasMember(w.membersOf(q), n.id)
 		switch c := q.change; {
 		case c != nil && !(c.add && c.node == n.id && has && slices.Contains(damaged, q.def.ID)):

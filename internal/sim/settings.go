@@ -83,8 +83,11 @@ func (w *World) arguments(classic bool) map[string]any {
 	if w.rng.IntN(3) == 0 {
 		args["x-message-ttl"] = w.someTime()
 	}
-	if w.rng.IntN(4) == 0 {
+	if w.rng.IntN(4) == 0 || w.o.Carried && w.rng.IntN(3) == 0 {
 		args["x-message-deduplication"], args["x-deduplication-window"] = true, twice
+		if w.o.Carried {
+			w.otherKeys(args)
+		}
 	}
 	if w.rng.IntN(5) == 0 {
 		args["x-delivery-delay"] = w.rng.IntN(2) * w.rng.IntN(8000) // none of its own, and those of the messages
@@ -116,16 +119,20 @@ func (w *World) properties(r *record) (p []byte) {
 		return p
 	}
 	headers := map[string]any{}
-	if r.by.q.delay >= 0 && w.rng.IntN(3) == 0 {
+	if q := r.by.q; q.delay >= 0 && w.rng.IntN(3) == 0 || q.store && w.rng.IntN(2) == 0 {
 		ms := int64(w.rng.IntN(12000))
 		r.delay = max(r.delay, ms)
 		headers[message.DelayHeader] = ms
 	}
 	if q := r.by.q; q.keyed != nil && w.rng.IntN(2) == 0 { // one of the last ones again, perhaps
-		r.key = uint64(len(q.keyed)) + 1
-		r.key -= min(r.key-1, uint64(w.rng.IntN(6)))
+		if q.keys == publisherKeys {
+			w.number(r, headers)
+		} else {
+			r.key = uint64(len(q.keyed)) + 1
+			r.key -= min(r.key-1, uint64(w.rng.IntN(6)))
+			headers[message.DeduplicationHeader] = int64(r.key)
+		}
 		q.keyed[r.key] = append(q.keyed[r.key], r)
-		headers[message.DeduplicationHeader] = int64(r.key)
 	}
 	if len(headers) > 0 {
 		p[0] |= 1 << (wire.Headers - 8)
@@ -138,7 +145,7 @@ func (w *World) properties(r *record) (p []byte) {
 		p = append(p, byte(rank))
 		r.rank = rank + 1
 	}
-	if w.rng.IntN(8) == 0 {
+	if w.rng.IntN(8) == 0 && !r.by.q.store {
 		r.expires = int64(w.someTime())
 		p[0] |= 1 << (wire.Expiration - 8)
 		text := fmt.Sprint(r.expires)
@@ -152,10 +159,19 @@ func (w *World) properties(r *record) (p []byte) {
 const lettersPolicy = "letters"
 
 // introduceLetters has people set that policy, as soon as there can be any.
-func (w *World) introduceLetters() {
-	if n := w.anyNode(); n != nil && n.view().Level() >= catalog.PolicyLevel && !n.hasLetters() {
-		w.setPolicy(n, lettersPolicy, false, "d$", 0, map[string]any{"dead-letter-exchange": "dead"})
+// With Options.Carried they see to what the letters go through before that. It reports whether all is there.
+func (w *World) introduceLetters() bool {
+	n := w.anyNode()
+	if n == nil || n.view().Level() < catalog.PolicyLevel {
+		return false
 	}
+	if n.hasLetters() {
+		return true
+	}
+	if !w.o.Carried || w.wire(n) {
+		w.setPolicy(n, lettersPolicy, false, "d$", 0, map[string]any{"dead-letter-exchange": lettersExchange})
+	}
+	return !w.o.Carried
 }
 
 // hasLetters reports whether a node knows of it.
@@ -181,6 +197,9 @@ func (w *World) policy() {
 	}
 	if len(w.queues) > 0 && w.rng.IntN(2) == 0 {
 		q := w.queues[w.rng.IntN(len(w.queues))].def.Name
+		if role := roleOf(q); role > 0 && role != 2 { // these keep what comes
+			return
+		}
 		all, letters = "^"+q+"$", letters || strings.HasSuffix(q, "d")
 	}
 	number := func(n int) json.Number { return json.Number(fmt.Sprint(n)) }
@@ -200,7 +219,7 @@ func (w *World) policy() {
 		}
 	}
 	if letters && !operator {
-		def["dead-letter-exchange"] = "dead"
+		def["dead-letter-exchange"] = lettersExchange
 	}
 	w.setPolicy(n, name, operator, all, 1+w.rng.IntN(5), def)
 }
@@ -301,6 +320,12 @@ func (w *World) settingsEnd(q *simQueue, state []byte) {
 		w.failf("queue %d: its state cannot be read: %v", q.def.ID, err)
 		return
 	}
+	if q.store {
+		if n := m.DeadCount() + m.Delayed(); n > 0 {
+			w.failf("queue %d: %d delayed messages are left at the end", q.def.ID, n)
+		}
+		return
+	}
 	e, s := v.Effective(def), m.Settings()
 	if s.Paused != def.Paused || s.MaxLength != queue.Limit(e.MaxLength) || s.MaxBytes != queue.Limit(e.MaxBytes) || s.Overflow != queue.Overflow(e.Overflow) ||
 		s.TTL != queue.Limit(e.MessageTTL) || s.DeliveryLimit != queue.Limit(e.DeliveryLimit) ||
@@ -331,7 +356,7 @@ func (n *node) inspect(id seglog.GroupID, index uint64, state []byte) {
 
 // punctual checks that what was due has happened, though nothing else did for a while.
 func (w *World) punctual() {
-	for _, q := range w.queues {
+	for _, q := range w.withStores() {
 		for _, member := range w.membersOf(q) {
 			h := w.node(member.Node).handle(q)
 			if !w.o.Settings || h == nil {

@@ -30,7 +30,7 @@ const (
 	longActs   = 5000
 )
 
-// TestSeeds proves requirements of quorum queues over random histories: some that nobody has seen before, or those asked for.
+// TestSeeds proves requirements of quorum queues over random histories: some that nobody has seen before, or those asked for. R590, R591, R592
 func TestSeeds(t *testing.T) {
 	n, from, steps := *seeds, *first, *acts
 	if n > 0 && steps == 0 {
@@ -95,6 +95,7 @@ func (s *Stats) add(o Stats) {
 	s.Transactions += o.Transactions
 	s.Letters += o.Letters
 	s.Deaths += o.Deaths
+	s.Carried += o.Carried
 	s.Committed += o.Committed
 	s.Uncommitted += o.Uncommitted
 	s.compared += o.compared

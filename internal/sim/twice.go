@@ -1,9 +1,112 @@
 package sim
 
-import "holdfast/internal/queue"
+import (
+	"fmt"
+
+	"holdfast/internal/message"
+	"holdfast/internal/queue"
+	"holdfast/internal/queuehost"
+	"holdfast/internal/wire"
+)
 
 // twice is for how long a queue that looks for messages that come twice remembers them, ms: longer than any seed takes.
 const twice = 3600_000
+
+// keySource is what a queue tells messages apart by, and for how long.
+type keySource uint8
+
+const (
+	windowKeys    keySource = iota // a header, for a time
+	liveKeys                       // a header, as long as the message is in the queue
+	publisherKeys                  // the numbers that their publisher gives them
+)
+
+// otherKeys has a queue tell messages apart by something else than a header within a time, perhaps.
+func (w *World) otherKeys(args map[string]any) {
+	switch w.rng.IntN(3) {
+	case 0:
+		delete(args, "x-deduplication-window")
+	case 1:
+		args["x-deduplication-key"] = "publisher"
+		if w.rng.IntN(2) == 0 {
+			delete(args, "x-deduplication-window")
+		}
+	}
+}
+
+// keysOf says what the arguments of a queue ask for.
+func keysOf(args wire.Table) keySource {
+	if by, has := args.Get("x-deduplication-key"); has {
+		if name, _ := by.Str(); name == "publisher" {
+			return publisherKeys
+		}
+	}
+	if _, has := args.Get("x-deduplication-window"); !has {
+		return liveKeys
+	}
+	return windowKeys
+}
+
+// number gives a message the next number of its publisher, or one that it has given already.
+func (w *World) number(r *record, headers map[string]any) {
+	c := r.by
+	if c.publisher == 0 {
+		w.publishers++
+		c.publisher = w.publishers
+	}
+	n := c.numbered + 1
+	if back := uint64(w.rng.IntN(8)); back > 0 && back < 5 && n > back {
+		n -= back
+	} else {
+		c.numbered = n
+	}
+	r.key = c.publisher<<32 | n
+	headers[message.PublisherHeader], headers[message.SequenceHeader] = fmt.Sprint("publisher ", c.publisher), int64(n)
+}
+
+// isLive reports whether a message is told apart from others that are in its queue, and may be refused for them.
+func (r *record) isLive() bool { return r.key != 0 && r.by.q.keys == liveKeys }
+
+// isTaken reports whether another message with the key of one that was refused may have been in the queue.
+func (k *checker) isTaken(r *record) bool {
+	if r.tx != nil { // it was refused with the others, perhaps
+		for _, o := range r.tx.published {
+			if k.isTakenAlone(o) {
+				return true
+			}
+		}
+	}
+	return k.isTakenAlone(r)
+}
+
+func (k *checker) isTakenAlone(r *record) bool {
+	if !r.isLive() {
+		return false
+	}
+	for _, o := range k.sameKey(r) {
+		gone := o.done && !o.doubt && r.born-o.doneAt > int64(patience) || o.told && o.outcome == queuehost.Refused || o.death != nil && r.born-o.death.at > int64(patience)
+		if o != r && !gone {
+			return true
+		}
+	}
+	return false
+}
+
+// alike checks that no other message with the key of one that is delivered is in the queue, too, which keeps a key as long as a message is there. An
+// unacknowledged delivery may come long after the message has left.
+func (k *checker) alike(s *consumer, r *record) {
+	q := r.by.q
+	if !r.isLive() || s.noAck || r.told && r.outcome != queuehost.Accepted {
+		return
+	}
+	for _, o := range k.sameKey(r) {
+		mortal := q.may.ttl > 0 || o.expires > 0
+		forgotten := q.home != 0 && q.crashes > o.crashes
+		if o != r && o.delivered > 0 && !o.done && o.death == nil && !o.purgeable && !mortal && !forgotten && !o.leftUntold() {
+			k.w.failf("%s got message %d, and message %d with the same key is in queue %d", s.name, r.id, o.id, q.def.ID)
+		}
+	}
+}
 
 // sameKey are the messages with which another one of the queue is told to be the same.
 func (k *checker) sameKey(r *record) []*record {
@@ -15,7 +118,7 @@ func (k *checker) sameKey(r *record) []*record {
 
 // once checks that a message that is handed out, or dies, has not come in before as another one with the same key.
 func (k *checker) once(r *record) {
-	if r.turnedAway() {
+	if r.turnedAway() || r.isLive() {
 		return
 	}
 	for _, o := range k.sameKey(r) {
@@ -33,8 +136,11 @@ func (r *record) turnedAway() bool {
 
 // isRepeated reports whether a message may have been dropped since another one with its key had come in.
 func (k *checker) isRepeated(r *record) bool {
+	if r.isLive() { // then it would have been refused
+		return false
+	}
 	for _, o := range k.sameKey(r) {
-		if o != r && (o.isSeen() || !o.told || o.outcome != r.outcome || o.purgeable || o.leftUntold() || r.by.q.crashes > o.crashes) {
+		if o != r && !(o.told && o.outcome == queuehost.Refused) && (o.isSeen() || !o.told || o.outcome != r.outcome || o.purgeable || o.leftUntold() || r.by.q.crashes > o.crashes) {
 			return true
 		}
 	}

@@ -41,6 +41,7 @@ type Options struct {
 	Purges       bool                             // queues are purged
 	Settings     bool                             // arguments and policies ask for more than a plain queue
 	Transactions bool                             // clients commit transactions, too; without Settings
+	Carried      bool                             // with Settings: dead letters are carried by the product, and an exchange delays
 	RaiseAt      int                              // with Settings: the step from which on the cluster may go to the latest level
 	Watch        uint64                           // a message whose life is told
 	Trace        func(format string, args ...any) // nil: nobody reads along
@@ -57,15 +58,21 @@ type World struct {
 	queues     []*simQueue // that there are
 	all        []*simQueue // those that were, too
 	byID       map[seglog.GroupID]*simQueue
+	store      *simQueue          // of the exchange that delays, which is not among queues
+	target     [targets]*simQueue // of dead letters
+	wired      bool               // all is declared and bound that letters go through
+	boundTo    map[[2]string]bool // what is bound, by exchange and queue
 	lastMember uint64
 	states     map[at]uint64
 	scratch    []byte
 	builder    message.Builder
 	check      checker
 	txs        []*transaction
+	publishers uint64 // that number their messages
 	steps      int
 	err        error
 	calm       bool // no more faults
+	healed     bool // and all has come to rest after the last one
 	flies      int  // steps until much time passes
 	harmed     bool // members of the frail node are damaged, or may be
 	plain      bool // publishes ask for nothing and are small
@@ -110,7 +117,7 @@ func (c *skewed) Now() time.Time { return c.Clock.Now().Add(c.by) }
 // New makes a cluster that is at rest.
 func New(o Options) *World {
 	w := &World{
-		o: o, rng: rand.New(rand.NewPCG(o.Seed, 99)), links: newLinks(), byID: map[seglog.GroupID]*simQueue{}, states: map[at]uint64{}}
+		o: o, rng: rand.New(rand.NewPCG(o.Seed, 99)), links: newLinks(), byID: map[seglog.GroupID]*simQueue{}, boundTo: map[[2]string]bool{}, states: map[at]uint64{}}
 	w.bound = o.Lanes
 	w.clk = clock.NewManual(time.Unix(1_700_000_000, 0))
 	w.check.init(w)
@@ -393,7 +400,12 @@ func (w *World) found() {
 		w.tick()
 	}
 	if w.o.Settings && w.o.RaiseAt == 0 {
-		w.introduceLetters()
+		for range 40 {
+			if w.introduceLetters() {
+				break
+			}
+			w.rest(5)
+		}
 		w.rest(5)
 	}
 	for range w.o.Queues + w.o.Classic {
@@ -402,8 +414,8 @@ func (w *World) found() {
 		}
 		w.rest(5)
 	}
-	if len(w.queues) != w.o.Queues+w.o.Classic {
-		w.failf("there are %d queues in the beginning", len(w.queues))
+	if n := w.wanted(); n != w.o.Queues+w.o.Classic {
+		w.failf("there are %d queues in the beginning", n)
 	}
 }
 
@@ -484,6 +496,7 @@ func OptionsOf(seed uint64, steps int) Options {
 	if o.Settings = seed/4096%2 == 1; o.Settings && seed/8192%2 == 1 {
 		o.RaiseAt = steps / 5
 	}
+	o.Carried = o.Settings && seed/16384%2 == 1
 	if o.Classic == 0 && seed/256%2 == 0 {
 		o.Frail = 1 + seed/512%3
 	}
