@@ -38,6 +38,7 @@ type entry struct {
 	state      entryState
 	isWaiting  bool         // as the watch was told
 	published  bool         // something was sent in the epoch
+	remains    bool         // the leader may have a part of something that no more will come of
 	leaderless atomic.Int64 // clock.Mono since when it is needed and there is no leader; 0: there is one
 	waiting    atomic.Int64 // consumers that wait for a leader, as of then
 
@@ -230,7 +231,7 @@ func (q *entry) watch(now int64) {
 // needed reports whether the session has to be resumed: otherwise that can wait.
 func (q *entry) needed() bool {
 	s := &q.f.session
-	if q.flight.len() > 0 || len(s.asked) > 0 || q.settles.len() > 0 {
+	if q.remains || q.flight.len() > 0 || len(s.asked) > 0 || q.settles.len() > 0 {
 		return true
 	}
 	for _, c := range s.consumers {
@@ -493,6 +494,7 @@ func (q *entry) expire(now int64) {
 	if n > q.sent && (f.chunksOfBig > 0 && !planted.Is(planted.ChunksKept) || q.wholeTx(q.sent) > q.sent) {
 		q.suspend() // some of its chunks, or of its transaction, are with the leader, which would take them for the next one's
 	}
+	q.noteRemains(n)
 	q.tell(n, Unknown)
 	var late []uint64
 	for i := range q.asks.len() {
@@ -588,6 +590,7 @@ func (q *entry) drop(reason error) {
 	if q.state != away {
 		q.suspend()
 	}
+	q.remains = false
 	s := f.session
 	f.session = farSession{home: s.home, epoch: s.epoch}
 	q.tell(q.flight.len(), Gone)

@@ -93,6 +93,16 @@ func (x *loneEntry) asked() sentTo {
 	return sentTo{}
 }
 
+// tries returns how many have begun, of what is known to be sent.
+func (x *loneEntry) tries() (n int) {
+	for _, m := range x.sent {
+		if m.head.kind == farResume {
+			n++
+		}
+	}
+	return n
+}
+
 // answer answers a try.
 func (x *loneEntry) answer(m sentTo, kind farKind, values ...uint64) {
 	head := m.head
@@ -145,6 +155,62 @@ func TestChunksOfAPublishThatWaitedTooLong(t *testing.T) {
 	}
 	if want := bytes.Repeat([]byte("b"), 40); !bytes.Equal(body, want) {
 		t.Errorf("the leader has been sent %s, not %s", body, want)
+	}
+}
+
+// R540: a transaction, or a big message, whose time is over when a part of it is with the leader, is ended there, though nothing else is to be said to it.
+func TestWhatIsLeftOfATransactionThatWaitedTooLong(t *testing.T) {
+	for name, put := range map[string]func(*Handle, Ticket){
+		"a transaction": func(h *Handle, tk Ticket) { transact(h, tk, 1, nil, lots("a", 3, 2*messageSize)...) },
+		"a big message": func(h *Handle, tk Ticket) {
+			h.Publish([]Publish{{Message: message.Message{Head: []byte("a"), Chunks: [][]byte{{1}, {2}}}, Ticket: tk, Seq: 1}})
+		},
+		"a message": func(h *Handle, tk Ticket) { publish(h, tk, true, "a") },
+	} {
+		for _, broken := range []bool{false, true} {
+			x := newLoneEntry(t)
+			levelTwo(nil, &x.reg.o)
+			tk := &tickets{}
+			put(x.h, tk)
+			x.step()
+			first := x.asked()
+			x.room = 3
+			x.answer(first, farResumed, 1, 0)
+			if broken {
+				x.reg.LinkDown(first.node, io.EOF)
+				x.reg.LinkDown(5-first.node, io.EOF)
+			}
+			x.pass(x.reg.o.Wait)
+			if len(tk.got) != 1 || tk.got[0].o != Unknown {
+				t.Fatalf("%s: told %v", name, tk.got)
+			}
+			x.sent, x.room = nil, 100
+			if broken {
+				x.reg.LinkUp(2, 2)
+				x.reg.LinkUp(3, 2)
+			}
+			x.pass(100 * time.Millisecond)
+			tries := x.tries()
+			if left := name == "a transaction" || broken && name == "a big message"; !left && tries > 0 {
+				t.Errorf("%s, link broken %v: tells the leader %+v", name, broken, x.sent)
+				continue
+			} else if !left {
+				continue
+			}
+			m := x.asked()
+			if epoch := m.body.Uint(); epoch != first.body.Uint()+1 {
+				t.Errorf("%s: epoch %d is opened", name, epoch)
+			}
+			x.answer(m, farResumed, 1, 0)
+			x.sent = nil
+			x.reg.LinkDown(m.node, io.EOF)
+			x.pass(time.Second)
+			x.reg.LinkUp(m.node, 3)
+			x.pass(time.Second)
+			if x.tries() > 0 {
+				t.Errorf("%s: tells the leader %+v once it has ended", name, x.sent)
+			}
+		}
 	}
 }
 

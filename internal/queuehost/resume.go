@@ -277,7 +277,7 @@ func (q *entry) resumed(session, last uint64, refused []queue.Range) {
 		}
 		q.tellUpTo(last, Accepted)
 	}
-	q.session, q.epoch, q.published = session, q.opening, false
+	q.session, q.epoch, q.published, q.remains = session, q.opening, false, false
 	q.base, q.sent, q.elsewhere, q.unanswered = 0, 0, 0, 0
 	if n := q.flight.len(); planted.Is(planted.OrderLost) && n > 1 {
 		list := q.flight.list[q.flight.head:]
@@ -324,6 +324,15 @@ func (q *entry) waits(id queue.ConsumerID) bool {
 		}
 	}
 	return false
+}
+
+// noteRemains notes whether the leader may have parts of transactions, or chunks, that belong to the n oldest publishes, of which the time is over. The
+// next epoch has the queue forget them; without one they would lie there until something else is to be said to it.
+func (q *entry) noteRemains(n int) {
+	for i := 0; i < n && q.published; i++ {
+		p := &q.flight.list[q.flight.head+i].p
+		q.remains = q.remains || p.part != 0 || len(p.Message.Chunks) > 0
+	}
 }
 
 // sentElsewhere ends the try: the member does not lead.
