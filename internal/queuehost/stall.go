@@ -29,16 +29,17 @@ type stalls struct {
 	next  int64         // when they are swept next, clock.Mono
 	total atomic.Uint64 // stalls
 	now   atomic.Int64  // queues that are stalled
+
+	verdicts map[*host]*stallVerdict // of queues that were to look, since the last sweep
 }
 
 // watched is a queue that may stall. The mutex of stalls guards it.
 type watched struct {
 	h         *host
 	delivered uint64
-	since     int64         // when it had delivered so many, at the latest
-	asked     bool          // its worker is to look
-	verdict   *stallVerdict // it has
-	suspect   bool          // it had looked before, and found it stalled
+	since     int64 // when it had delivered so many, at the latest
+	asked     bool  // its worker is to look, or has
+	suspect   bool  // it had looked before, and found it stalled
 	told      bool
 }
 
@@ -47,6 +48,16 @@ type stallVerdict struct {
 	stalled bool
 	lines   []string
 }
+
+// stallNews is what a sweep has found of a queue, to be logged when no lock is held.
+type stallNews struct {
+	h     *host
+	ns    int64    // for how long
+	lines []string // how it stands; nil: it is not stalled any more
+}
+
+// stallLines is how many queues a sweep names in the log that are stalled, and that are not any more; the others it counts.
+const stallLines = 20
 
 // watchStall has the queue watched, if it may stall. It is called after each entry.
 func (h *host) watchStall() {
@@ -78,11 +89,17 @@ func (r *Registry) sweepStalls() {
 	now := r.o.Clock.Mono()
 	x.mu.Lock()
 	if now < x.next || len(x.list) == 0 {
+		if len(x.list) == 0 {
+			x.verdicts = nil // of queues that are not watched any more
+		}
 		x.mu.Unlock()
 		return
 	}
 	x.next = now + max(after/stallSweeps, int64(leastSweep))
 	var look []*watched
+	var news []stallNews
+	verdicts := x.verdicts
+	x.verdicts = nil
 	x.list = slices.DeleteFunc(x.list, func(w *watched) bool {
 		idle := w.idle()
 		if idle {
@@ -90,14 +107,17 @@ func (r *Registry) sweepStalls() {
 			idle = w.idle() || w.h.alert.Or(watchedStall)&watchedStall != 0 // else it is watched anew already
 		}
 		if n := w.h.stats.delivered.Load(); idle || n != w.delivered {
-			r.moves(w, n, now)
+			if w.told {
+				x.now.Add(-1)
+				news = append(news, stallNews{h: w.h, ns: now - w.since})
+			}
+			*w = watched{h: w.h, delivered: n, since: now}
 			return idle
 		}
 		if w.told || now-w.since < after {
 			return false
 		}
-		v := w.verdict
-		w.verdict = nil
+		v := verdicts[w.h]
 		switch {
 		case v == nil && w.asked: // it has not come to look
 			return false
@@ -108,8 +128,7 @@ func (r *Registry) sweepStalls() {
 			w.told = true
 			x.total.Add(1)
 			x.now.Add(1)
-			r.o.Logger.Warn("a queue is stalled: it does not deliver although it could", "vhost", w.h.known().VHost, "queue", w.h.known().Name,
-				"for", time.Duration(now-w.since).Round(time.Millisecond), "state", strings.Join(v.lines, " "))
+			news = append(news, stallNews{w.h, now - w.since, v.lines})
 			return false
 		}
 		w.suspect, w.asked = v != nil, true
@@ -117,6 +136,7 @@ func (r *Registry) sweepStalls() {
 		return false
 	})
 	x.mu.Unlock()
+	r.tellStalls(news)
 	slices.SortFunc(look, func(a, b *watched) int { return cmp.Compare(a.h.def.ID, b.h.def.ID) })
 	for _, w := range look {
 		w.h.alert.Or(alertStall)
@@ -130,21 +150,34 @@ func (h *host) lookStalled() {
 	x := &h.reg.stalls
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, w := range x.list {
-		if w.h == h {
-			w.verdict = v
-		}
+	if x.verdicts == nil {
+		x.verdicts = map[*host]*stallVerdict{}
 	}
+	x.verdicts[h] = v
 }
 
-// moves notes that a queue is not stalled: it has delivered n messages, or has nothing to deliver or nobody to deliver to. The mutex is held.
-func (r *Registry) moves(w *watched, n uint64, now int64) {
-	if w.told {
-		r.stalls.now.Add(-1)
-		r.o.Logger.Info("a queue is not stalled any more", "vhost", w.h.known().VHost, "queue", w.h.known().Name,
-			"after", time.Duration(now-w.since).Round(time.Millisecond))
+// tellStalls logs what a sweep has found.
+func (r *Registry) tellStalls(news []stallNews) {
+	slices.SortFunc(news, func(a, b stallNews) int { return cmp.Compare(a.h.def.ID, b.h.def.ID) })
+	stalled, others := 0, 0
+	for i := range news {
+		n := &news[i]
+		def, d := n.h.known(), time.Duration(n.ns).Round(time.Millisecond)
+		if n.lines == nil {
+			if others++; others <= stallLines {
+				r.o.Logger.Info("a queue is not stalled any more", "vhost", def.VHost, "queue", def.Name, "after", d)
+			}
+		} else if stalled++; stalled <= stallLines {
+			r.o.Logger.Warn("a queue is stalled: it does not deliver although it could", "vhost", def.VHost, "queue", def.Name,
+				"for", d, "state", strings.Join(n.lines, " "))
+		}
 	}
-	*w = watched{h: w.h, delivered: n, since: now}
+	if stalled > stallLines {
+		r.o.Logger.Warn("more queues are stalled at the same time", "queues", stalled-stallLines)
+	}
+	if others > stallLines {
+		r.o.Logger.Info("more queues are not stalled any more", "queues", others-stallLines)
+	}
 }
 
 // judgeStall says whether the queue is stalled.

@@ -2,6 +2,7 @@ package queuehost
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
+	"holdfast/internal/seglog"
 )
 
 // waiter is a consumer that may have lost its credit.
@@ -132,4 +134,65 @@ func TestStallsCostNothing(t *testing.T) {
 	want(t, "watched in the end", len(reg.stalls.list), 0)
 	n, _ := reg.Stalls()
 	want(t, "stalls", n, uint64(0))
+}
+
+// freeHandler counts lines of the log, and sees whether the watched queues are locked while one is written.
+type freeHandler struct {
+	slog.Handler
+	stalls *stalls
+	locked int
+	lines  map[string]int
+}
+
+func (h *freeHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *freeHandler) Handle(_ context.Context, rec slog.Record) error {
+	if h.stalls.mu.TryLock() {
+		h.stalls.mu.Unlock()
+	} else {
+		h.locked++
+	}
+	h.lines[rec.Message]++
+	return nil
+}
+
+// R542: of many queues that stall, and go on, at the same time a few are named in the log, which nobody waits for, and all are counted.
+func TestManyStalls(t *testing.T) {
+	const n = 3 * stallLines
+	var defs []QueueDef
+	for i := range n {
+		defs = append(defs, durable(seglog.GroupID(100+i)))
+	}
+	log := &freeHandler{lines: map[string]int{}}
+	r := newRig(t, newFakeLog(), defs, newest, func(_ *replica.Options, o *Options) { o.StallAfter, o.Logger = time.Minute, slog.New(log) })
+	log.stalls = &r.reg.stalls
+	var attached []queue.ConsumerID
+	for _, def := range defs {
+		h := r.queue(def.ID)
+		attached = append(attached, h.Attach(ConsumerSpec{Credit: 1}, &waiter{}, func(queue.ConsumerID, error) {}))
+		publish(h, nil, true, "a", "b")
+	}
+	r.settle()
+	pass := func() {
+		for range 120 {
+			r.clock.Advance(time.Second)
+			r.reg.Tick()
+			r.settle()
+		}
+	}
+	pass()
+	total, now := r.reg.Stalls()
+	want(t, "stalls", []int{int(total), now}, []int{n, n})
+	for i, def := range defs {
+		r.queue(def.ID).Credit(attached[i], 1, false)
+	}
+	r.settle()
+	pass()
+	_, now = r.reg.Stalls()
+	want(t, "stalls in the end", now, 0)
+	want(t, "lines", []int{
+		log.lines["a queue is stalled: it does not deliver although it could"], log.lines["more queues are stalled at the same time"],
+		log.lines["a queue is not stalled any more"], log.lines["more queues are not stalled any more"], log.locked,
+	}, []int{stallLines, 1, stallLines, 1, 0})
+	want(t, "verdicts that are kept", len(r.reg.stalls.verdicts), 0)
 }
