@@ -65,7 +65,7 @@ func (h *host) sealQueue(o *op) {
 		o.call.counted(0, h.refusal())
 	case o.flag && h.m.Consumers() > 0:
 		o.call.counted(0, amqperr.QueueInUse(h.known().VHost, h.known().Name))
-	case o.flag2 && ready+h.m.Delayed() > 0:
+	case o.flag2 && ready+h.m.Delayed()+h.m.DeadCount() > 0: // nobody else may have those
 		o.call.counted(0, amqperr.QueueNotEmpty(h.known().VHost, h.known().Name))
 	default:
 		h.sealed = true

@@ -1,10 +1,12 @@
 package queuehost
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"holdfast/internal/amqperr"
 	"holdfast/internal/queue"
 	"holdfast/internal/vfs"
 	"holdfast/internal/wire"
@@ -64,6 +66,37 @@ func TestDropsOfTheDeadAreTold(t *testing.T) {
 	want(t, "told", o.dropped, []string{"1 of 7 dead-dropped", "1 of 7 dead-dropped"})
 	s := r.queue(7).Stats()
 	want(t, "dead", []uint64{s.Dead, s.DeadBytes, s.Ready}, []uint64{2, 6, 1})
+}
+
+// R541: a queue that holds dead letters is not empty, and a purge leaves them.
+func TestDeadLettersAreNotNothing(t *testing.T) {
+	hereAndThere(t, []QueueDef{set(durable(7), queue.Settings{DeadLetter: queue.DeadLetterHeld})}, func(t *testing.T, r *rig, _ func(time.Duration)) {
+		h := r.queue(7)
+		id := h.Attach(unlimited(0), &sink{}, func(queue.ConsumerID, error) {})
+		publish(h, nil, true, "a", "b")
+		r.settle()
+		h.Settle(id, ids(1, 2), queue.Discard)
+		h.Detach(id, nil)
+		r.settle()
+		var purged uint64
+		h.Purge(func(n uint64, err error) { purged = n })
+		r.settle()
+		want(t, "purged and left", []uint64{purged, h.Stats().Dead}, []uint64{0, 2})
+		code := func() (code uint16) {
+			h.Seal(false, true, func(_ uint64, err error) {
+				var e *amqperr.Error
+				if errors.As(err, &e) {
+					code = uint16(e.Code)
+				}
+			})
+			r.settle()
+			return code
+		}
+		want(t, "deletion", code(), uint16(amqperr.PreconditionFailed))
+		r.host(7).handle.Bury(ids(1, 2))
+		r.settle()
+		want(t, "deletion without letters", code(), uint16(0))
+	})
 }
 
 // dropCounter is an owner that counts what is dropped, on many nodes.
