@@ -10,7 +10,7 @@ import (
 
 // The headers by which a queue finds messages that come twice.
 const (
-	// DeduplicationHeader is any scalar. Those of another type are not equal; integers of all widths are of one type.
+	// DeduplicationHeader is any scalar that is not void. Those of another type are not equal; integers of all widths are of one type.
 	DeduplicationHeader = "x-deduplication-header"
 	// PublisherHeader says who has published a message, SequenceHeader which of its messages it is.
 	PublisherHeader = "x-publisher-id"
@@ -47,10 +47,8 @@ func HeaderKey(p wire.Properties) (key Key, ok bool) {
 		number(wire.KindTimestamp, uint64(at.Unix()))
 	} else if d, is := v.Decimal(); is {
 		number(wire.KindDecimal, uint64(d.Scale)<<32|uint64(d.Unscaled))
-	} else if v.Kind == wire.KindVoid {
-		b = append(b, wire.KindVoid)
 	} else {
-		return key, false
+		return key, false // nothing, a table, or an array
 	}
 	return keyOf(b), true
 }
