@@ -28,8 +28,10 @@ func (b *Broker) checkConsumerArguments(q *catalog.Queue, args wire.Table) *amqp
 			return amqperr.InvalidConsumerArg(q.VHost, q.Name, "x-priority", "consumer priorities are not supported")
 		}
 	}
-	if _, ok := args.Get("x-stream-offset"); ok && q.Type != catalog.Stream {
-		return amqperr.InvalidConsumerArg(q.VHost, q.Name, "x-stream-offset", "the queue is not a stream")
+	for _, name := range []string{"x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered"} {
+		if _, ok := args.Get(name); ok && q.Type != catalog.Stream {
+			return amqperr.InvalidConsumerArg(q.VHost, q.Name, name, "the queue is not a stream")
+		}
 	}
 	if v, ok := args.Get("x-consumer-timeout"); ok {
 		ms, isInt := v.Int()

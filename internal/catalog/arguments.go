@@ -103,13 +103,39 @@ var since3 = map[string]argument{
 	"x-member-placement-tag":          {types: "q", check: checkTag, there: always},
 }
 
+// since4 are those of which the fourth rules say something else again.
+var since4 = map[string]argument{
+	"x-delayed-retry-type": {types: "cq", check: oneOf("all", "failed", "returned", "disabled"), there: always},
+	"x-delayed-retry-min":  {types: "cq", check: checkPositive, there: always},
+	"x-delayed-retry-max":  {types: "cq", check: checkPositive, there: always},
+}
+
 // by returns what the rules of a version say of the argument.
 func (a *argument) by(rules int) *argument {
-	if newer, is := since3[a.name]; is && rules >= 3 {
+	newer, is := since4[a.name]
+	if !is || rules < 4 {
+		newer, is = since3[a.name]
+	}
+	if is && rules >= 3 {
 		newer.name = a.name
 		return &newer
 	}
 	return a
+}
+
+// rules is the version of the rules that a declare is proposed with: the least one that says what the newest says.
+func (d *QueueDecl) rules() int {
+	if d.Level < PolicyLevel {
+		return 2
+	}
+	if t, err := queueType(d); err == nil {
+		for name := range d.Args.All() {
+			if newer, is := since4[name]; is && newer.takenBy(t) && !findArgument(name).by(3).takenBy(t) {
+				return 4
+			}
+		}
+	}
+	return 3
 }
 
 // minMasters is a leader locator that the first rules did not know.

@@ -99,8 +99,9 @@ const (
 // a queue's id is the number of declares that succeeded before it.
 
 // declareRules is the newest version of the rules by which a declare decides what is possible: see checkArguments. A declare
-// carries the version of whoever proposed it, so that an old log gives the queues it gave. The third belongs to level 2.
-const declareRules = 3
+// carries the version of whoever proposed it, so that an old log gives the queues it gave. The third and the fourth belong to
+// level 2.
+const declareRules = 4
 
 func begin(k commandKind, size int) *encoder {
 	e := &encoder{b: make([]byte, 0, size+16)}
@@ -206,11 +207,7 @@ func SetMembers(q QueueID, members []Member) []byte {
 // with the request (406, 405). View.DeclaredQueue answers without a command where the queue exists.
 func DeclareQueue(d QueueDecl) []byte {
 	e := begin(cmdDeclarePlacedQueue, len(d.VHost)+len(d.Name)+len(d.Args)+len(d.User)+16+16*len(d.Members))
-	rules := byte(declareRules)
-	if d.Level < PolicyLevel {
-		rules = 2
-	}
-	e.byte(rules)
+	e.byte(byte(d.rules()))
 	e.string(d.VHost)
 	e.string(CleanName(d.Name))
 	e.flags(d.ServerNamed, d.Durable, d.AutoDelete, d.Exclusive)

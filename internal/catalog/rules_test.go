@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"fmt"
 	"testing"
 
 	"holdfast/internal/wire"
@@ -43,6 +44,38 @@ func TestOldDeclares(t *testing.T) {
 		if got := codeOf(m.Apply(1, 1, DeclareQueue(d)).(*Result).Err); got != c.now {
 			t.Errorf("%v: %d, want %d", c.args, got, c.now)
 		}
+	}
+}
+
+// R595: a classic queue may have delayed retry by the fourth rules. What the third refused, in bytes as they were written, is refused
+// whenever it is read; and what both say alike is written by the third.
+func TestDeclaresOfTheThirdRules(t *testing.T) {
+	declare := func(kind string) QueueDecl {
+		return QueueDecl{VHost: "/", Name: "q", Durable: true, Members: []Member{{1, 1}}, Conn: MakeConnID(1, 1), Level: PolicyLevel,
+			Args: wire.NewTable(map[string]any{"x-queue-type": kind, "x-delayed-retry-type": "all"})}
+	}
+	for _, c := range []struct {
+		kind       string
+		rules      byte
+		third, now uint16
+	}{{"classic", 4, 406, 0}, {"", 4, 406, 0}, {"quorum", 3, 0, 0}, {"stream", 3, 406, 406}, {"what", 3, 406, 406}} {
+		cmd := DeclareQueue(declare(c.kind))
+		if cmd[2] != c.rules {
+			t.Errorf("%q is written by rules %d", c.kind, cmd[2])
+		}
+		for rules, want := range map[byte]uint16{3: c.third, c.rules: c.now} {
+			m := New()
+			m.Apply(1, 1, Bootstrap(Defaults{VHost: "/"}))
+			m.Apply(1, 1, NewIncarnation(1))
+			cmd[2] = rules
+			if got := codeOf(m.Apply(1, 1, cmd).(*Result).Err); got != want {
+				t.Errorf("%q by rules %d: %d, want %d", c.kind, rules, got, want)
+			}
+		}
+	}
+	const written = "011404012f0171023614782d64656c617965642d72657472792d747970655300000003616c6c0c782d71756575652d747970655300000007636c61737369638180808080200000010101" // once: it is what logs have
+	if got := fmt.Sprintf("%x", DeclareQueue(declare("classic"))); got != written {
+		t.Errorf("written as %s", got)
 	}
 }
 

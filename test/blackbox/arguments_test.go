@@ -7,7 +7,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// R500 T21 T23 T27: the values that arguments take, and those that they do not. Nothing is left out for not being there yet.
+// R500 R595 T21 T23 T27: the values that arguments take, and those that they do not. Nothing is left out for not being there yet.
 func TestQueueArguments(t *testing.T) {
 	t.Parallel()
 	const classic, quorum, both = "c", "q", "cq"
@@ -57,10 +57,10 @@ func TestQueueArguments(t *testing.T) {
 		{quorum, amqp.Table{"x-delivery-limit": int32(-1)}, 0},
 		{quorum, amqp.Table{"x-delivery-limit": "5"}, pick(t, "delivery-limit-value", 0, 406)},
 		{classic, amqp.Table{"x-delivery-limit": int32(5)}, pick(t, "classic-limits", 406, 0)},
-		{quorum, amqp.Table{"x-delayed-retry-type": "all", "x-delayed-retry-min": int32(10), "x-delayed-retry-max": int32(100)}, 0},
-		{quorum, amqp.Table{"x-delayed-retry-type": "never"}, pick(t, "delayed-retry", 0, 406)},
-		{quorum, amqp.Table{"x-delayed-retry-min": int32(0)}, pick(t, "delayed-retry", 0, 406)},
-		{quorum, amqp.Table{"x-delayed-retry-max": "1"}, pick(t, "delayed-retry", 0, 406)},
+		{both, amqp.Table{"x-delayed-retry-type": "all", "x-delayed-retry-min": int32(10), "x-delayed-retry-max": int32(100)}, 0},
+		{both, amqp.Table{"x-delayed-retry-type": "never"}, pick(t, "delayed-retry", 0, 406)},
+		{both, amqp.Table{"x-delayed-retry-min": int32(0)}, pick(t, "delayed-retry", 0, 406)},
+		{both, amqp.Table{"x-delayed-retry-max": "1"}, pick(t, "delayed-retry", 0, 406)},
 		{quorum, amqp.Table{"x-consumer-timeout": int32(60_000)}, 0},
 		{classic, amqp.Table{"x-consumer-timeout": int32(60_000)}, 0},
 		{quorum, amqp.Table{"x-consumer-timeout": int32(-1)}, pick(t, "timeout-arguments", 0, 406)},

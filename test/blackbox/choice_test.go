@@ -37,11 +37,15 @@ func TestConsumerPriorities(t *testing.T) {
 	})
 }
 
-// R521: what a consumer's priority cannot be.
+// R521 R596: what the arguments of a consumer can be, and what they cannot.
 func TestConsumerArguments(t *testing.T) {
 	t.Parallel()
 	eachType(t, func(t *testing.T, kind string) {
 		q := queueWith(t, open(t), amqp.Table{"x-queue-type": kind})
+		failover := 0
+		if kind == "quorum" {
+			failover = pick(t, "ha-failover", 406, 0)
+		}
 		for _, c := range []struct {
 			args amqp.Table
 			code int
@@ -50,6 +54,9 @@ func TestConsumerArguments(t *testing.T) {
 			{amqp.Table{"x-priority": int64(1) << 40}, 0}, {amqp.Table{"x-unheard-of": 1}, 0},
 			{amqp.Table{"x-consumer-timeout": -1}, pick(t, "timeout-arguments", 0, 406)}, {amqp.Table{"x-consumer-timeout": 60_000}, 0},
 			{amqp.Table{"x-stream-offset": "first"}, 406},
+			{amqp.Table{"x-stream-filter": "a"}, pick(t, "stream-filter", 0, 406)}, {amqp.Table{"x-stream-match-unfiltered": true}, pick(t, "stream-filter", 0, 406)},
+			{amqp.Table{"x-cancel-on-ha-failover": true}, failover}, {amqp.Table{"x-priority": int64(-1) << 40}, 0}, {amqp.Table{"x-priority": nil}, 406},
+			{amqp.Table{"x-priority": true}, 406}, {amqp.Table{"x-priority": int8(1)}, 0}, {amqp.Table{"x-consumer-timeout": "1"}, pick(t, "timeout-arguments", 0, 406)},
 		} {
 			_, err := open(t).Consume(q, "", false, false, false, false, c.args)
 			if c.code == 0 {

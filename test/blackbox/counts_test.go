@@ -147,32 +147,34 @@ func TestCountsOverRestart(t *testing.T) {
 	})
 }
 
-// R519: with delayed retry a returned message waits, longer with each failure, up to the most; then it is delivered again.
+// R519 R595: with delayed retry a returned message waits, longer with each failure, up to the most; then it is delivered again.
 func TestDelayedRetry(t *testing.T) {
 	t.Parallel()
 	if pick(t, "delayed-retry", true, false) {
 		t.Skip("nothing is delayed")
 	}
-	for _, which := range []string{"all", "failed", "returned", "disabled"} {
-		for way, r := range returns {
-			t.Run(which+" "+way, func(t *testing.T) {
-				t.Parallel()
-				q := queueWith(t, open(t), amqp.Table{"x-queue-type": "quorum", "x-delayed-retry-type": which, "x-delayed-retry-min": 3_600_000})
-				put(t, q, "x")
-				c, ch, d := held(t, q)
-				if r.do != nil {
-					r.do(t, ch, d)
-				}
-				ok(t, c.Close())
-				if which == "all" || which == "failed" && r.failed || which == "returned" && !r.failed {
-					check := open(t)
-					eventually(t, "the message is back", func() bool { return must(check.QueuePurge(q, false))(t) == 1 })
-					return
-				}
-				held(t, q)
-			})
+	eachType(t, func(t *testing.T, kind string) {
+		for _, which := range []string{"all", "failed", "returned", "disabled"} {
+			for way, r := range returns {
+				t.Run(which+" "+way, func(t *testing.T) {
+					t.Parallel()
+					q := queueWith(t, open(t), amqp.Table{"x-queue-type": kind, "x-delayed-retry-type": which, "x-delayed-retry-min": 3_600_000})
+					put(t, q, "x")
+					c, ch, d := held(t, q)
+					if r.do != nil {
+						r.do(t, ch, d)
+					}
+					ok(t, c.Close())
+					if which == "all" || which == "failed" && r.failed || which == "returned" && !r.failed {
+						check := open(t)
+						eventually(t, "the message is back", func() bool { return must(check.QueuePurge(q, false))(t) == 1 })
+						return
+					}
+					held(t, q)
+				})
+			}
 		}
-	}
+	})
 }
 
 // R519: by a policy it is for classic queues as well.
@@ -201,13 +203,14 @@ func TestDelayedRetryByPolicy(t *testing.T) {
 }
 
 // R519: the wait is the least one times the number of failures.
-func TestDelayGrows(t *testing.T) {
-	t.Parallel()
+func TestDelayGrows(t *testing.T) { onEachType(t, testDelayGrows) }
+
+func testDelayGrows(t *testing.T, kind string) {
 	if pick(t, "delayed-retry", true, false) {
 		t.Skip("nothing is delayed")
 	}
 	ch := open(t)
-	q := queueWith(t, ch, amqp.Table{"x-queue-type": "quorum", "x-delayed-retry-type": "failed", "x-delayed-retry-min": 100, "x-delayed-retry-max": 250})
+	q := queueWith(t, ch, amqp.Table{"x-queue-type": kind, "x-delayed-retry-type": "failed", "x-delayed-retry-min": 100, "x-delayed-retry-max": 250})
 	in := consume(t, ch, q)
 	put(t, q, "x")
 	d := next(t, in)
@@ -222,13 +225,14 @@ func TestDelayGrows(t *testing.T) {
 }
 
 // R520: the length of a queue counts what waits to be tried again; so does a purge.
-func TestDelayedCount(t *testing.T) {
-	t.Parallel()
+func TestDelayedCount(t *testing.T) { onEachType(t, testDelayedCount) }
+
+func testDelayedCount(t *testing.T, kind string) {
 	if pick(t, "delayed-retry", true, false) {
 		t.Skip("nothing is delayed")
 	}
 	ch := confirming(t)
-	q := queueWith(t, ch, amqp.Table{"x-queue-type": "quorum", "x-delayed-retry-type": "all", "x-delayed-retry-min": 3_600_000,
+	q := queueWith(t, ch, amqp.Table{"x-queue-type": kind, "x-delayed-retry-type": "all", "x-delayed-retry-min": 3_600_000,
 		"x-max-length": 2, "x-overflow": "reject-publish"})
 	put(t, q, "1", "2")
 	giver := open(t)

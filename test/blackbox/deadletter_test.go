@@ -29,6 +29,12 @@ func eachType(t *testing.T, f func(t *testing.T, kind string)) {
 	}
 }
 
+// onEachType is a whole test of queues of each type, beside others.
+func onEachType(t *testing.T, f func(t *testing.T, kind string)) {
+	t.Parallel()
+	eachType(t, f)
+}
+
 // deaths are the entries of x-death.
 func deaths(t *testing.T, m amqp.Delivery) (list []amqp.Table) {
 	t.Helper()

@@ -191,10 +191,10 @@ var Differences = []Difference{
 	},
 	{
 		ID:       "delayed-retry",
-		Subject:  "`x-delayed-retry-type`, `x-delayed-retry-min` and `x-delayed-retry-max` on a quorum queue",
+		Subject:  "`x-delayed-retry-type`, `x-delayed-retry-min` and `x-delayed-retry-max`",
 		RabbitMQ: "unknown, and without effect",
 		Holdfast: "returned messages wait; a value that has no meaning is 406",
-		Why:      "as RabbitMQ 4.3, which takes any value and does without the delay",
+		Why:      "as RabbitMQ 4.3, which has them for quorum queues, takes any value and does without the delay",
 	},
 	{
 		ID:       "timeout-arguments",
@@ -279,5 +279,19 @@ var Differences = []Difference{
 		RabbitMQ: "the others stay in the queue",
 		Holdfast: "nothing of the transaction happens in that queue, acknowledgements neither; both: 406, and other queues have their part",
 		Why:      "a transaction is one step in each queue",
+	},
+	{
+		ID:       "stream-filter",
+		Subject:  "`x-stream-filter` or `x-stream-match-unfiltered` of a consumer of a queue that is no stream",
+		RabbitMQ: "unknown, and without effect",
+		Holdfast: "406 on the channel, as for `x-stream-offset`",
+		Why:      "as RabbitMQ 4.3",
+	},
+	{
+		ID:       "ha-failover",
+		Subject:  "`x-cancel-on-ha-failover` of a consumer of a quorum queue",
+		RabbitMQ: "406 on the channel",
+		Holdfast: "unknown, and without effect",
+		Why:      "as RabbitMQ 4.3",
 	},
 }
