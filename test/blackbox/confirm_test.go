@@ -12,12 +12,13 @@ import (
 
 // R84 R85 R86 R247 R248: confirms come without a consumer, each number once, in
 // sequence or by multiple, and what was confirmed is there.
-func TestConfirms(t *testing.T) {
-	t.Parallel()
+func TestConfirms(t *testing.T) { onEachType(t, testConfirms) }
+
+func testConfirms(t *testing.T, kind string) {
 	const n = 1000
 	s := frames(t)
 	setup := open(t)
-	q := queue(t, setup)
+	q := queueOf(t, setup, kind)
 	must(s.Call(1, raw.ConfirmSelect, raw.ConfirmSelectOk, raw.Bits{false}))(t)
 	sent := make(chan error, 1)
 	go func() {
@@ -72,12 +73,13 @@ func TestConfirmOrTx(t *testing.T) {
 }
 
 // R87 R93 T32: fanout to several queues is one confirm.
-func TestConfirmOfFanout(t *testing.T) {
-	t.Parallel()
+func TestConfirmOfFanout(t *testing.T) { onEachType(t, testConfirmOfFanout) }
+
+func testConfirmOfFanout(t *testing.T, kind string) {
 	ch := confirming(t)
 	x := exchange(t, ch, "fanout", nil)
 	for range 3 {
-		ok(t, ch.QueueBind(queue(t, ch), "", x, false, nil))
+		ok(t, ch.QueueBind(queueOf(t, ch, kind), "", x, false, nil))
 	}
 	ok(t, ch.QueueBind(must(ch.QueueDeclare("", false, true, true, false, nil))(t).Name, "", x, false, nil))
 	confirms := ch.NotifyPublish(make(chan amqp.Confirmation, 10))
@@ -92,10 +94,14 @@ func TestConfirmOfFanout(t *testing.T) {
 }
 
 // T32: a queue deleted while its publishes are unconfirmed counts as done.
-func TestConfirmOfDeletedQueue(t *testing.T) {
-	t.Parallel()
+func TestConfirmOfDeletedQueue(t *testing.T) { onEachType(t, testConfirmOfDeletedQueue) }
+
+func testConfirmOfDeletedQueue(t *testing.T, kind string) {
+	if kind == "quorum" && pick(t, "quorum-deleted", true, false) {
+		t.Skip("some are nacked")
+	}
 	ch, other := confirming(t), open(t)
-	q := queue(t, ch)
+	q := queueOf(t, ch, kind)
 	var waits []*amqp.DeferredConfirmation
 	for i := range 400 {
 		d, err := ch.PublishWithDeferredConfirm("", q, false, false, amqp.Publishing{DeliveryMode: 2, Body: make([]byte, 1000)})
@@ -117,10 +123,11 @@ func TestConfirmOfDeletedQueue(t *testing.T) {
 }
 
 // R85: a confirm does not wait for a consumer, held messages included.
-func TestConfirmBeforeConsumption(t *testing.T) {
-	t.Parallel()
+func TestConfirmBeforeConsumption(t *testing.T) { onEachType(t, testConfirmBeforeConsumption) }
+
+func testConfirmBeforeConsumption(t *testing.T, kind string) {
 	ch := open(t)
-	q := queue(t, ch)
+	q := queueOf(t, ch, kind)
 	in := consume(t, ch, q)
 	put(t, q, "confirmed while held")
 	next(t, in)
@@ -143,11 +150,12 @@ func TestConfirmOfEveryKind(t *testing.T) {
 
 // R260: producer and consumer need not be there at the same time, and order
 // holds from publish to delivery.
-func TestOrder(t *testing.T) {
-	t.Parallel()
+func TestOrder(t *testing.T) { onEachType(t, testOrder) }
+
+func testOrder(t *testing.T, kind string) {
 	const n = 2000
 	ch := confirming(t)
-	q := queue(t, ch)
+	q := queueOf(t, ch, kind)
 	var last *amqp.DeferredConfirmation
 	for i := range n {
 		mode := uint8(1 + i%2)
@@ -204,10 +212,11 @@ func TestChannelFlow(t *testing.T) {
 }
 
 // A publish as the last thing before channel or connection close is not lost.
-func TestPublishThenClose(t *testing.T) {
-	t.Parallel()
+func TestPublishThenClose(t *testing.T) { onEachType(t, testPublishThenClose) }
+
+func testPublishThenClose(t *testing.T, kind string) {
 	ch := open(t)
-	q := queue(t, ch)
+	q := queueOf(t, ch, kind)
 	s := frames(t)
 	ok(t, s.Publish(1, "", q, raw.NoProperties, []byte("channel")))
 	must(s.Call(1, raw.ChannelClose, raw.ChannelCloseOk, uint16(200), "", uint16(0), uint16(0)))(t)

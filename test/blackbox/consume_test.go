@@ -13,10 +13,12 @@ import (
 )
 
 // T34 T35: what basic.qos, basic.consume and basic.cancel refuse.
-func TestConsumeFaults(t *testing.T) {
+func TestConsumeFaults(t *testing.T) { onEachType(t, testConsumeFaults) }
+
+func testConsumeFaults(t *testing.T, kind string) {
 	setup := open(t)
-	q := queue(t, setup)
-	exclusive, shared := queue(t, setup), queue(t, setup)
+	q := queueOf(t, setup, kind)
+	exclusive, shared := queueOf(t, setup, kind), queueOf(t, setup, kind)
 	must(setup.Consume(exclusive, "", false, true, false, false, nil))(t)
 	consume(t, setup, shared)
 	table := raw.Table{}
@@ -35,6 +37,9 @@ func TestConsumeFaults(t *testing.T) {
 		{"prefetch size", raw.BasicQos, []any{uint32(1), uint16(0), raw.Bits{false}}, connFault, 540},
 		{"recover without requeue", raw.BasicRecover, []any{raw.Bits{false}}, connFault, 540},
 	} {
+		if c.code == 403 && kind == "quorum" && pick(t, "quorum-exclusive", true, false) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			s := frames(t)
 			must(s.Call(1, raw.BasicConsume, raw.BasicConsumeOk, uint16(0), q, "tag", raw.Bits{false, true, false, false}, table))(t)
@@ -61,11 +66,12 @@ func TestGeneratedConsumerTag(t *testing.T) {
 }
 
 // T35: the same tag is free on another channel, and free again once cancelled.
-func TestConsumerTagScope(t *testing.T) {
-	t.Parallel()
+func TestConsumerTagScope(t *testing.T) { onEachType(t, testConsumerTagScope) }
+
+func testConsumerTagScope(t *testing.T, kind string) {
 	c := dial(t)
 	one, two := channel(t, c), channel(t, c)
-	q := queue(t, one)
+	q := queueOf(t, one, kind)
 	for _, ch := range []*amqp.Channel{one, two} {
 		must(ch.Consume(q, "same", false, false, false, false, nil))(t)
 		ok(t, ch.Cancel("same", false))
@@ -74,10 +80,11 @@ func TestConsumerTagScope(t *testing.T) {
 }
 
 // R6: cancel stops new deliveries only; what was delivered can still be acked.
-func TestCancel(t *testing.T) {
-	t.Parallel()
+func TestCancel(t *testing.T) { onEachType(t, testCancel) }
+
+func testCancel(t *testing.T, kind string) {
 	ch := open(t)
-	q := queue(t, ch)
+	q := queueOf(t, ch, kind)
 	put(t, q, "held")
 	in := must(ch.Consume(q, "tag", false, false, false, false, nil))(t)
 	held := next(t, in)
@@ -99,11 +106,12 @@ func TestCancelUnknown(t *testing.T) {
 }
 
 // R6: after cancel-ok nothing more is delivered to that consumer.
-func TestNothingAfterCancelOk(t *testing.T) {
-	t.Parallel()
+func TestNothingAfterCancelOk(t *testing.T) { onEachType(t, testNothingAfterCancelOk) }
+
+func testNothingAfterCancelOk(t *testing.T, kind string) {
 	s := frames(t)
 	ch := open(t)
-	q := queue(t, ch)
+	q := queueOf(t, ch, kind)
 	for range 100 {
 		send(t, ch, "", q, "m")
 	}
@@ -160,10 +168,11 @@ func TestCancelNotAnnounced(t *testing.T) {
 }
 
 // R108: per-consumer prefetch bounds what is held; an ack makes room.
-func TestPrefetch(t *testing.T) {
-	t.Parallel()
+func TestPrefetch(t *testing.T) { onEachType(t, testPrefetch) }
+
+func testPrefetch(t *testing.T, kind string) {
 	ch := open(t)
-	q := queue(t, ch)
+	q := queueOf(t, ch, kind)
 	put(t, q, "1", "2", "3", "4", "5")
 	ok(t, ch.Qos(2, 0, false))
 	in := consume(t, ch, q)
@@ -187,10 +196,11 @@ func quietWith(t *testing.T, ch *amqp.Channel, in <-chan amqp.Delivery, prefetch
 
 // T34: a new prefetch counts for later consumers only; each consumer has its
 // own.
-func TestPrefetchOfLaterConsumers(t *testing.T) {
-	t.Parallel()
+func TestPrefetchOfLaterConsumers(t *testing.T) { onEachType(t, testPrefetchOfLaterConsumers) }
+
+func testPrefetchOfLaterConsumers(t *testing.T, kind string) {
 	ch := open(t)
-	one, two := queue(t, ch), queue(t, ch)
+	one, two := queueOf(t, ch, kind), queueOf(t, ch, kind)
 	put(t, one, "1", "2", "3")
 	put(t, two, "1", "2", "3")
 	ok(t, ch.Qos(1, 0, false))
@@ -204,13 +214,19 @@ func TestPrefetchOfLaterConsumers(t *testing.T) {
 }
 
 // T34: global prefetch bounds the channel, beside the consumers' own.
-func TestGlobalPrefetch(t *testing.T) {
-	t.Parallel()
+func TestGlobalPrefetch(t *testing.T) { onEachType(t, testGlobalPrefetch) }
+
+func testGlobalPrefetch(t *testing.T, kind string) {
 	ch := open(t)
-	one, two := queue(t, ch), queue(t, ch)
+	one, two := queueOf(t, ch, kind), queueOf(t, ch, kind)
 	put(t, one, "1", "2", "3", "4")
 	put(t, two, "1", "2", "3", "4")
 	ok(t, ch.Qos(3, 0, true))
+	if kind == "quorum" && pick(t, "quorum-global-prefetch", true, false) {
+		_, err := ch.Consume(one, "", false, false, false, false, nil)
+		refused(t, err, 540)
+		return
+	}
 	a, b := consume(t, ch, one), consume(t, ch, two)
 	var held []amqp.Delivery
 	take := func() {
@@ -242,10 +258,11 @@ func TestGlobalPrefetch(t *testing.T) {
 }
 
 // R107: consumers without acks have no prefetch.
-func TestPrefetchIgnoresNoAck(t *testing.T) {
-	t.Parallel()
+func TestPrefetchIgnoresNoAck(t *testing.T) { onEachType(t, testPrefetchIgnoresNoAck) }
+
+func testPrefetchIgnoresNoAck(t *testing.T, kind string) {
 	ch := open(t)
-	q := queue(t, ch)
+	q := queueOf(t, ch, kind)
 	put(t, q, "1", "2", "3")
 	ok(t, ch.Qos(1, 0, false))
 	in := must(ch.Consume(q, "", true, false, false, false, nil))(t)
@@ -253,10 +270,11 @@ func TestPrefetchIgnoresNoAck(t *testing.T) {
 }
 
 // R110 R258: without prefetch one consumer is given everything.
-func TestNoPrefetch(t *testing.T) {
-	t.Parallel()
+func TestNoPrefetch(t *testing.T) { onEachType(t, testNoPrefetch) }
+
+func testNoPrefetch(t *testing.T, kind string) {
 	ch := open(t)
-	q := queue(t, ch)
+	q := queueOf(t, ch, kind)
 	var want []string
 	for i := range 500 {
 		want = append(want, fmt.Sprint(i))
@@ -271,10 +289,11 @@ func TestNoPrefetch(t *testing.T) {
 }
 
 // R46: consumers with room take turns.
-func TestRoundRobin(t *testing.T) {
-	t.Parallel()
+func TestRoundRobin(t *testing.T) { onEachType(t, testRoundRobin) }
+
+func testRoundRobin(t *testing.T, kind string) {
 	ch := open(t)
-	q := queue(t, ch)
+	q := queueOf(t, ch, kind)
 	var in []<-chan amqp.Delivery
 	for range 3 {
 		in = append(in, consume(t, open(t), q))
@@ -288,10 +307,11 @@ func TestRoundRobin(t *testing.T) {
 }
 
 // R46: a consumer without room is passed over.
-func TestBusyConsumerIsPassedOver(t *testing.T) {
-	t.Parallel()
+func TestBusyConsumerIsPassedOver(t *testing.T) { onEachType(t, testBusyConsumerIsPassedOver) }
+
+func testBusyConsumerIsPassedOver(t *testing.T, kind string) {
 	setup, busy, free := open(t), open(t), open(t)
-	q := queue(t, setup)
+	q := queueOf(t, setup, kind)
 	ok(t, busy.Qos(1, 0, false))
 	held := consume(t, busy, q)
 	rest := consume(t, free, q)
@@ -304,11 +324,12 @@ func TestBusyConsumerIsPassedOver(t *testing.T) {
 
 // R7 R11 R12 R19: gets and consumers of several connections share one queue;
 // each message goes to exactly one.
-func TestGetAndConsumeShareTheQueue(t *testing.T) {
-	t.Parallel()
+func TestGetAndConsumeShareTheQueue(t *testing.T) { onEachType(t, testGetAndConsumeShareTheQueue) }
+
+func testGetAndConsumeShareTheQueue(t *testing.T, kind string) {
 	const n = 1000
 	setup := confirming(t)
-	q := queue(t, setup)
+	q := queueOf(t, setup, kind)
 	var last *amqp.DeferredConfirmation
 	for i := range n {
 		last = must(setup.PublishWithDeferredConfirm("", q, false, false, amqp.Publishing{Body: []byte(fmt.Sprint(i))}))(t)
@@ -362,10 +383,11 @@ func TestGetAndConsumeShareTheQueue(t *testing.T) {
 
 // R1 R92: the message id is the publisher's own; the broker does not remove
 // duplicates.
-func TestSameMessageID(t *testing.T) {
-	t.Parallel()
+func TestSameMessageID(t *testing.T) { onEachType(t, testSameMessageID) }
+
+func testSameMessageID(t *testing.T, kind string) {
 	ch := open(t)
-	q := queue(t, ch)
+	q := queueOf(t, ch, kind)
 	for _, body := range []string{"one", "two"} {
 		publish(t, "", q, amqp.Publishing{MessageId: "same", Body: []byte(body)})
 	}
@@ -378,11 +400,12 @@ func TestSameMessageID(t *testing.T) {
 
 // R2 R3: one count of delivery tags per channel, over all consumers and gets;
 // a new channel begins at 1.
-func TestDeliveryTags(t *testing.T) {
-	t.Parallel()
+func TestDeliveryTags(t *testing.T) { onEachType(t, testDeliveryTags) }
+
+func testDeliveryTags(t *testing.T, kind string) {
 	c := dial(t)
 	ch := channel(t, c)
-	one, two, three := queue(t, ch), queue(t, ch), queue(t, ch)
+	one, two, three := queueOf(t, ch, kind), queueOf(t, ch, kind), queueOf(t, ch, kind)
 	a, b := consume(t, ch, one), consume(t, ch, two)
 	var tags []int
 	for range 3 {
@@ -401,10 +424,11 @@ func TestDeliveryTags(t *testing.T) {
 }
 
 // R42: basic.get tells what is left.
-func TestGetCount(t *testing.T) {
-	t.Parallel()
+func TestGetCount(t *testing.T) { onEachType(t, testGetCount) }
+
+func testGetCount(t *testing.T, kind string) {
 	ch := open(t)
-	q := queue(t, ch)
+	q := queueOf(t, ch, kind)
 	empty(t, ch, q)
 	put(t, q, "1", "2", "3")
 	for left := 2; left >= 0; left-- {

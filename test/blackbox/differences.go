@@ -281,6 +281,27 @@ var Differences = []Difference{
 		Why:      "a transaction is one step in each queue",
 	},
 	{
+		ID:       "quorum-returned",
+		Subject:  "A message that comes back to a quorum queue",
+		RabbitMQ: "may come behind others that were not delivered yet, and has `x-delivery-count`",
+		Holdfast: "takes its old place, as in a classic queue",
+		Why:      "one order for all queues",
+	},
+	{
+		ID:       "quorum-deleted",
+		Subject:  "A quorum queue is deleted while publishes to it are not confirmed",
+		RabbitMQ: "some are nacked",
+		Holdfast: "all are confirmed, as of a classic queue",
+		Why:      "the queue is gone, and with it what it would have had to keep",
+	},
+	{
+		ID:       "quorum-global-prefetch",
+		Subject:  "A prefetch limit of the whole channel, and a consumer of a quorum queue on it",
+		RabbitMQ: "540 on the connection",
+		Holdfast: "the limit holds for consumers of queues of any type",
+		Why:      "the limit is the channel's, not the queue's",
+	},
+	{
 		ID:       "stream-filter",
 		Subject:  "`x-stream-filter` or `x-stream-match-unfiltered` of a consumer of a queue that is no stream",
 		RabbitMQ: "unknown, and without effect",

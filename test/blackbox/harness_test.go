@@ -189,6 +189,12 @@ func queueWith(t *testing.T, ch *amqp.Channel, args amqp.Table) string {
 	return q.Name
 }
 
+// queueOf is queue of a type.
+func queueOf(t *testing.T, ch *amqp.Channel, kind string) string {
+	t.Helper()
+	return queueWith(t, ch, amqp.Table{"x-queue-type": kind})
+}
+
 // removeQueue removes a queue when the test ends.
 func removeQueue(t *testing.T, queues ...string) {
 	t.Cleanup(func() {

@@ -46,11 +46,12 @@ func cutter(t *testing.T, most int64) string {
 // R237 R238 R251: with the link cut again and again, after any hop, whoever
 // sends again what was not confirmed loses nothing; what comes a second time is
 // marked, or was sent a second time.
-func TestCutLinks(t *testing.T) {
-	t.Parallel()
+func TestCutLinks(t *testing.T) { onEachType(t, testCutLinks) }
+
+func testCutLinks(t *testing.T, kind string) {
 	const n = 300
 	setup := open(t)
-	q := queue(t, setup)
+	q := queueOf(t, setup, kind)
 	link := cutter(t, 6000)
 
 	// The publisher goes on with the first message that is not confirmed.
