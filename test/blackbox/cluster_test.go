@@ -126,7 +126,7 @@ func (n *node) queues() []string {
 	return names
 }
 
-// Row 49: three nodes find together in any order, and what is declared on one is there on the others at once.
+// R49: three nodes find together in any order, and what is declared on one is there on the others at once.
 func TestClusterDeclareIsEverywhereAtOnce(t *testing.T) {
 	t.Parallel()
 	tr := newTrio(t)

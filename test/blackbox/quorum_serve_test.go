@@ -26,6 +26,7 @@ func TestQuorumThroughAnyNode(t *testing.T) {
 		{"a new leader under an open channel", newLeaderUnderAChannel},
 		{"counts", countsEverywhere},
 		{"settling", settlingThroughAnyNode},
+		{"gets in turn", getsThroughEachNode},
 		{"types", typesOfQueues},
 		{"fanout to both types", fanoutToBothTypes},
 		{"members and leaders", membersAndLeaders},
@@ -149,6 +150,29 @@ func settlingThroughAnyNode(t *testing.T, w *web) {
 		equal(t, fmt.Sprint("message ", i), fmt.Sprint(string(d.Body), " ", d.Redelivered), want)
 	}
 	empty(t, w.node[0].open(), q)
+}
+
+// R12 R13: clients of all nodes get from one queue in turn: each message comes once, in order, and what one has acknowledged no other one sees.
+func getsThroughEachNode(t *testing.T, w *web) {
+	for kind, q := range map[string]string{"classic": "in-turn", "quorum": w.quorum(1, "in-turn-copied")} {
+		if kind == "classic" {
+			must(w.node[2].open().QueueDeclare(q, true, false, false, false, nil))(t)
+		}
+		publishes(t, w.node[0].confirming(), "", q, several("g", 40)...)
+		var chans []*amqp.Channel
+		for _, m := range w.node {
+			chans = append(chans, m.open())
+		}
+		for i := range 40 {
+			d := get(t, chans[i%len(chans)], q, false)
+			equal(t, kind, fmt.Sprint(string(d.Body), " ", d.Redelivered), fmt.Sprintf("g-%05d false", i))
+			ok(t, d.Ack(false))
+		}
+		for _, ch := range chans {
+			settled(t, ch)
+			empty(t, ch, q)
+		}
+	}
 }
 
 // R58 R59: the type is told by x-queue-type alone, classic without it, and stays what it is.

@@ -132,29 +132,30 @@ func TestDurableAndPersistent(t *testing.T) {
 // R34 R251: what was held when the broker went down comes back, in its place
 // and marked; what was acked does not.
 func TestHeldOverRestart(t *testing.T) {
-	t.Parallel()
-	afterRestart(t, func(t *testing.T, n *node, restart func()) {
-		ch := n.open()
-		must(ch.QueueDeclare("q", true, false, false, false, nil))(t)
-		for i := range 6 {
-			n.put(ch, "", "q", persistent(fmt.Sprint(i)))
-		}
-		for i := range 4 {
-			d := get(t, ch, "q", false)
-			if i%2 == 1 {
-				ok(t, d.Ack(false))
+	onEachType(t, func(t *testing.T, kind string) {
+		afterRestart(t, func(t *testing.T, n *node, restart func()) {
+			ch := n.open()
+			must(ch.QueueDeclare("q", true, false, false, false, amqp.Table{"x-queue-type": kind}))(t)
+			for i := range 6 {
+				n.put(ch, "", "q", persistent(fmt.Sprint(i)))
 			}
-		}
-		n.settledOnDisk(ch, "q")
-		restart()
-		got := drain(t, n.open(), "q")
-		if clean := strings.HasSuffix(t.Name(), "stopped"); clean {
-			equal(t, "messages", got, "0! 2! 4 5 end")
-			return
-		}
-		// After a kill the broker may mark more than it has to.
-		equal(t, "messages", strings.ReplaceAll(got, "!", ""), "0 2 4 5 end")
-		equal(t, "the held ones are marked", strings.HasPrefix(got, "0! 2! "), true)
+			for i := range 4 {
+				d := get(t, ch, "q", false)
+				if i%2 == 1 {
+					ok(t, d.Ack(false))
+				}
+			}
+			n.settledOnDisk(ch, "q")
+			restart()
+			got := drain(t, n.open(), "q")
+			if clean := strings.HasSuffix(t.Name(), "stopped"); clean {
+				equal(t, "messages", got, "0! 2! 4 5 end")
+				return
+			}
+			// After a kill the broker may mark more than it has to.
+			equal(t, "messages", strings.ReplaceAll(got, "!", ""), "0 2 4 5 end")
+			equal(t, "the held ones are marked", strings.HasPrefix(got, "0! 2! "), true)
+		})
 	})
 }
 
@@ -248,85 +249,90 @@ func TestAccessOverRestart(t *testing.T) {
 // R104 R212: purged, deleted, dropped and acked messages stay away; a queue declared
 // anew under an old name is empty.
 func TestGoneStaysGone(t *testing.T) {
-	t.Parallel()
-	afterRestart(t, func(t *testing.T, n *node, restart func()) {
-		ch := n.open()
-		declare := func(q string) { must(ch.QueueDeclare(q, true, false, false, false, nil))(t) }
-		for _, q := range []string{"purged", "deleted", "anew", "acked", "rejected", "noack"} {
-			declare(q)
-			for i := range 3 {
-				n.put(ch, "", q, persistent(fmt.Sprint(i)))
+	onEachType(t, func(t *testing.T, kind string) {
+		afterRestart(t, func(t *testing.T, n *node, restart func()) {
+			ch := n.open()
+			declare := func(q string) {
+				must(ch.QueueDeclare(q, true, false, false, false, amqp.Table{"x-queue-type": kind}))(t)
 			}
-		}
-		must(ch.QueuePurge("purged", false))(t)
-		n.put(ch, "", "purged", persistent("after"))
-		must(ch.QueueDelete("deleted", false, false, false))(t)
-		must(ch.QueueDelete("anew", false, false, false))(t)
-		declare("anew")
-		n.put(ch, "", "anew", persistent("new"))
-		for range 3 {
-			ok(t, get(t, ch, "acked", false).Ack(false))
-			ok(t, get(t, ch, "rejected", false).Reject(false))
-			get(t, ch, "noack", true)
-		}
-		n.settledOnDisk(ch, "acked", "rejected", "noack")
-		restart()
-		ch = n.open()
-		for q, want := range map[string]string{"purged": "after", "anew": "new", "acked": "end", "rejected": "end", "noack": "end"} {
-			equal(t, q, strings.ReplaceAll(drain(t, ch, q), "!", ""), want)
-		}
-		_, err := ch.QueueDeclarePassive("deleted", true, false, false, false, nil)
-		refused(t, err, 404)
+			for _, q := range []string{"purged", "deleted", "anew", "acked", "rejected", "noack"} {
+				declare(q)
+				for i := range 3 {
+					n.put(ch, "", q, persistent(fmt.Sprint(i)))
+				}
+			}
+			must(ch.QueuePurge("purged", false))(t)
+			n.put(ch, "", "purged", persistent("after"))
+			must(ch.QueueDelete("deleted", false, false, false))(t)
+			must(ch.QueueDelete("anew", false, false, false))(t)
+			declare("anew")
+			n.put(ch, "", "anew", persistent("new"))
+			for range 3 {
+				ok(t, get(t, ch, "acked", false).Ack(false))
+				ok(t, get(t, ch, "rejected", false).Reject(false))
+				get(t, ch, "noack", true)
+			}
+			n.settledOnDisk(ch, "acked", "rejected", "noack")
+			restart()
+			ch = n.open()
+			for q, want := range map[string]string{"purged": "after", "anew": "new", "acked": "end", "rejected": "end", "noack": "end"} {
+				equal(t, q, strings.ReplaceAll(drain(t, ch, q), "!", ""), want)
+			}
+			_, err := ch.QueueDeclarePassive("deleted", true, false, false, false, nil)
+			refused(t, err, 404)
+		})
 	})
 }
 
 // R38: a commit that was answered holds, one that was not leaves nothing.
 func TestTxOverRestart(t *testing.T) {
-	t.Parallel()
-	afterRestart(t, func(t *testing.T, n *node, restart func()) {
-		setup := n.open()
-		for _, q := range []string{"a", "b"} {
-			must(setup.QueueDeclare(q, true, false, false, false, nil))(t)
-		}
-		n.put(setup, "", "a", persistent("acked"), persistent("held"))
-		ch := channel(t, dialURL(t, n.URL()))
-		ok(t, ch.Tx())
-		ok(t, get(t, ch, "a", false).Ack(false))
-		for _, q := range []string{"a", "b"} {
-			ok(t, ch.Publish("", q, false, false, persistent("committed")))
-		}
-		ok(t, ch.TxCommit())
-		ok(t, get(t, ch, "a", false).Ack(false)) // not committed
-		ok(t, ch.Publish("", "b", false, false, persistent("not committed")))
-		settled(t, ch)
-		restart()
-		ch = n.open()
-		equal(t, "a", strings.ReplaceAll(drain(t, ch, "a"), "!", ""), "held committed")
-		equal(t, "b", strings.ReplaceAll(drain(t, ch, "b"), "!", ""), "committed")
+	onEachType(t, func(t *testing.T, kind string) {
+		afterRestart(t, func(t *testing.T, n *node, restart func()) {
+			setup := n.open()
+			for _, q := range []string{"a", "b"} {
+				must(setup.QueueDeclare(q, true, false, false, false, amqp.Table{"x-queue-type": kind}))(t)
+			}
+			n.put(setup, "", "a", persistent("acked"), persistent("held"))
+			ch := channel(t, dialURL(t, n.URL()))
+			ok(t, ch.Tx())
+			ok(t, get(t, ch, "a", false).Ack(false))
+			for _, q := range []string{"a", "b"} {
+				ok(t, ch.Publish("", q, false, false, persistent("committed")))
+			}
+			ok(t, ch.TxCommit())
+			ok(t, get(t, ch, "a", false).Ack(false)) // not committed
+			ok(t, ch.Publish("", "b", false, false, persistent("not committed")))
+			settled(t, ch)
+			restart()
+			ch = n.open()
+			equal(t, "a", strings.ReplaceAll(drain(t, ch, "a"), "!", ""), "held committed")
+			equal(t, "b", strings.ReplaceAll(drain(t, ch, "b"), "!", ""), "committed")
+		})
 	})
 }
 
 // R27: messages returned before the restart are in their place after it.
 func TestReturnedOverRestart(t *testing.T) {
-	t.Parallel()
-	afterRestart(t, func(t *testing.T, n *node, restart func()) {
-		ch := n.open()
-		must(ch.QueueDeclare("q", true, false, false, false, nil))(t)
-		for i := range 6 {
-			n.put(ch, "", "q", persistent(fmt.Sprint(i)))
-		}
-		var held []amqp.Delivery
-		for range 4 {
-			held = append(held, get(t, ch, "q", false))
-		}
-		for _, i := range []int{2, 0} {
-			ok(t, held[i].Nack(false, true))
-		}
-		n.settledOnDisk(ch, "q")
-		restart()
-		got := drain(t, n.open(), "q")
-		equal(t, "order", strings.ReplaceAll(got, "!", ""), "0 1 2 3 4 5 end")
-		equal(t, "the delivered ones are marked", strings.HasPrefix(got, "0! 1! 2! 3! "), true)
+	onEachType(t, func(t *testing.T, kind string) {
+		afterRestart(t, func(t *testing.T, n *node, restart func()) {
+			ch := n.open()
+			must(ch.QueueDeclare("q", true, false, false, false, amqp.Table{"x-queue-type": kind}))(t)
+			for i := range 6 {
+				n.put(ch, "", "q", persistent(fmt.Sprint(i)))
+			}
+			var held []amqp.Delivery
+			for range 4 {
+				held = append(held, get(t, ch, "q", false))
+			}
+			for _, i := range []int{2, 0} {
+				ok(t, held[i].Nack(false, true))
+			}
+			n.settledOnDisk(ch, "q")
+			restart()
+			got := drain(t, n.open(), "q")
+			equal(t, "order", strings.ReplaceAll(got, "!", ""), "0 1 2 3 4 5 end")
+			equal(t, "the delivered ones are marked", strings.HasPrefix(got, "0! 1! 2! 3! "), true)
+		})
 	})
 }
 
