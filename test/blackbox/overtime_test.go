@@ -26,7 +26,7 @@ func comes[T any](t *testing.T, what string, in <-chan T) (v T) {
 	return v
 }
 
-// R400: a consumer that holds a delivery for longer than it may is cancelled, and others get the message. Its late acknowledgement
+// R400 T18: a consumer that holds a delivery for longer than it may is cancelled, and others get the message. Its late acknowledgement
 // is taken and means nothing, and its channel goes on.
 func TestConsumerTimeout(t *testing.T) {
 	if target.rabbit {
@@ -44,6 +44,9 @@ func TestConsumerTimeout(t *testing.T) {
 			equal(t, "cancelled", comes(t, "cancellation", cancelled), "slow")
 			d := next(t, must(other.Consume(q, "patient", false, false, false, false, amqp.Table{"x-consumer-timeout": 3600_000}))(t))
 			equal(t, "redelivered", d.Redelivered, true)
+			if kind == "quorum" { // it is no failed delivery
+				equal(t, "counts", countsOf(d), "true 1 <nil>")
+			}
 			ok(t, late.Ack(false))
 			settled(t, slow)
 			ok(t, d.Ack(false))
