@@ -56,6 +56,27 @@ func TestShorterLengthByPolicy(t *testing.T) {
 	})
 }
 
+// R503 R597: a limit that a policy brings holds for what is there already, and no longer when it is cleared.
+func TestDeliveryLimitByPolicy(t *testing.T) {
+	t.Parallel()
+	if pick(t, "counted-returns", true, false) {
+		t.Skip("every return is counted")
+	}
+	eachType(t, func(t *testing.T, kind string) {
+		ch, source, grave := buriesIn(t, kind, nil)
+		rejected := func() {
+			must(ch.QueuePurge(source, false))(t)
+			put(t, source, "x")
+			ok(t, get(t, ch, source, false).Reject(true))
+			settled(t, ch)
+		}
+		ctl(t, "set_policy", source, "^"+source+"$", `{"delivery-limit":0}`)
+		eventually(t, "the first failure is the last", func() bool { rejected(); return depth(t, ch, grave) > 0 })
+		ctl(t, "clear_policy", source)
+		eventually(t, "what failed comes back", func() bool { rejected(); return depth(t, ch, source) == 1 })
+	})
+}
+
 // R333 R334: of what an operator, a policy and a declaration say the shortest length holds.
 func TestShortestLength(t *testing.T) {
 	t.Parallel()
