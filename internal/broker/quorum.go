@@ -23,7 +23,7 @@ func (b *Broker) place(d catalog.QueueDecl) catalog.QueueDecl {
 	v := b.view()
 	q := catalog.Queue{VHost: d.VHost, Name: d.Name, Type: catalog.TypeOf(d.Args), Args: d.Args}
 	balanced := v.Effective(&q).Balanced(b.settings.QueueLeaderLocator == "balanced")
-	p := cluster.Placing{Self: b.node, Balanced: balanced, Live: b.isUp, Rand: lot}
+	p := cluster.Placing{Self: b.node, Balanced: balanced, Live: b.isUp, Alarmed: b.isAlarmed, Rand: lot}
 	switch {
 	case q.Type == catalog.Quorum:
 		if v.Node(b.node) != nil { // else the catalog says why not
@@ -47,7 +47,7 @@ func (b *Broker) placeStore(d catalog.ExchangeDecl) catalog.ExchangeDecl {
 	}
 	if d.Durable && b.self != 0 && v.Nodes().Len() > 1 && v.Node(b.node) != nil {
 		balanced := b.settings.QueueLeaderLocator == "balanced"
-		d.Members = cluster.AsMembers(cluster.Members(v, cluster.Placing{Self: b.node, Balanced: balanced, Live: b.isUp, Rand: lot, Size: groupSize}))
+		d.Members = cluster.AsMembers(cluster.Members(v, cluster.Placing{Self: b.node, Balanced: balanced, Live: b.isUp, Alarmed: b.isAlarmed, Rand: lot, Size: groupSize}))
 	}
 	return d
 }
@@ -60,6 +60,14 @@ func lot(n int) int {
 
 func (b *Broker) isUp(node uint64) bool {
 	return node == b.node || b.others != nil && b.others.Up(node)
+}
+
+// isAlarmed reports whether a node has an alarm, as far as is known here.
+func (b *Broker) isAlarmed(node uint64) bool {
+	if node == b.node {
+		return len(b.Alarms()) > 0
+	}
+	return of(b.AlarmsElsewhere(), node) != nil
 }
 
 // nodeName is what people call a node.

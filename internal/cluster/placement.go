@@ -18,6 +18,7 @@ type Placing struct {
 	Size     int                   // how many copies; fewer, if there are not as many nodes
 	Balanced bool                  // the first copy goes where there are fewest; if not, it stays on Self
 	Live     func(id uint64) bool  // whether a node is up; nil: all are
+	Alarmed  func(id uint64) bool  // whether a node has an alarm; nil: none has
 	Leads    func(id uint64) int   // how many groups a node leads now; nil: the catalog's count of first members
 	Rand     func(n int) (lot int) // from 0 to below n
 }
@@ -25,7 +26,7 @@ type Placing struct {
 func (p *Placing) live(id uint64) bool { return p.Live == nil || p.Live(id) }
 
 // Members returns where the copies of a new quorum queue live, the one to lead at first in front: on Self and on those of
-// the others that are up, not drained, and hold fewest copies. There are always as many as were asked for or as there are
+// the others that are up, not drained, have no alarm, and hold fewest copies. There are always as many as were asked for or as there are
 // nodes, if need be on nodes that are down. Self must be in the view.
 func Members(v *catalog.View, p Placing) []uint64 {
 	others := p.shuffled(v, func(n *catalog.Node) bool { return n.ID != p.Self })
@@ -57,12 +58,16 @@ func Home(v *catalog.View, p Placing) uint64 {
 }
 
 // first chooses one of some nodes, Self among them: Self, or, where balance is asked for or Self is drained, one with the
-// least load of those that are up and not drained. If none of them is, it is Self.
+// least load of those that are up, not drained, and without an alarm, for which publishers would be held back. If all have one, it
+// does not matter; if none is up and not drained, it is Self.
 func (p *Placing) first(v *catalog.View, among func(*catalog.Node) bool, load func(id uint64) int) uint64 {
 	if self := v.Node(p.Self); !p.Balanced && (self == nil || !self.Drained) {
 		return p.Self
 	}
-	able := p.shuffled(v, func(n *catalog.Node) bool { return among(n) && p.rank(n) == 0 })
+	able := p.shuffled(v, func(n *catalog.Node) bool { return among(n) && p.rank(n) == fit })
+	if len(able) == 0 {
+		able = p.shuffled(v, func(n *catalog.Node) bool { return among(n) && p.rank(n) == alarmed })
+	}
 	if len(able) == 0 {
 		return p.Self
 	}
@@ -72,15 +77,24 @@ func (p *Placing) first(v *catalog.View, among func(*catalog.Node) bool, load fu
 	return slices.MinFunc(able, func(a, b *catalog.Node) int { return cmp.Compare(load(a.ID), load(b.ID)) }).ID
 }
 
-// rank says how fit a node is to take something: the lower the better.
+// How fit a node is to take something: the lower the better.
+const (
+	fit = iota
+	alarmed
+	drained
+	down
+)
+
 func (p *Placing) rank(n *catalog.Node) int {
 	switch {
 	case n.ID != p.Self && !p.live(n.ID):
-		return 2
+		return down
 	case n.Drained:
-		return 1
+		return drained
+	case p.Alarmed != nil && p.Alarmed(n.ID):
+		return alarmed
 	}
-	return 0
+	return fit
 }
 
 // shuffled lists some of the nodes in an order drawn by lot, so that ties do not always go to the same one.

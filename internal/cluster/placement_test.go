@@ -160,6 +160,20 @@ func TestHome(t *testing.T) {
 		if home := Home(b.View(), Placing{Self: 1, Balanced: true, Live: except(2), Rand: lots(seed)}); home != 3 {
 			t.Errorf("at home on %d", home)
 		}
+		// R568: publishers to a queue on a node that has an alarm would be held back.
+		on := func(ids ...uint64) func(uint64) bool { return func(id uint64) bool { return slices.Contains(ids, id) } }
+		if home := Home(b.View(), Placing{Self: 1, Balanced: true, Alarmed: on(2), Rand: lots(seed)}); home != 3 {
+			t.Errorf("at home on %d", home)
+		}
+		if home := Home(b.View(), Placing{Self: 1, Balanced: true, Alarmed: on(1, 2, 3), Rand: lots(seed)}); home != 2 {
+			t.Errorf("at home on %d", home)
+		}
+		if home := Home(b.View(), Placing{Self: 1, Balanced: true, Live: except(2), Alarmed: on(3), Rand: lots(seed)}); home != 1 {
+			t.Errorf("at home on %d", home)
+		}
+		if members := Members(b.View(), Placing{Self: 1, Size: 2, Alarmed: on(2), Rand: lots(seed)}); !slices.Equal(members, []uint64{1, 3}) {
+			t.Errorf("members on %v", members)
+		}
 	}
 }
 
