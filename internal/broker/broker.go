@@ -50,6 +50,8 @@ type Options struct {
 	Fresh func()
 	// Suspect reports whether another node is suspected to be gone. Nil: none is.
 	Suspect func(node uint64) bool
+	// Forces tells how often the catalog was forced. Nil: never.
+	Forces func() int
 	// Elsewhere returns what other nodes have of a history, after a short wait at the most. Nil: there are none.
 	Elsewhere func(Joining) []KeptMessage
 	// NewReader makes what one goroutine reads messages from the disk with.
@@ -84,6 +86,7 @@ type Broker struct {
 	barrier     func(done func(any, error))
 	fresh       func()
 	suspect     func(node uint64) bool
+	forces      func() int
 	elsewhere   func(Joining) []KeptMessage
 	later       func(func())
 	incarnation catalog.Incarnation
@@ -136,6 +139,7 @@ func New(o Options) *Broker {
 		barrier:   o.Barrier,
 		fresh:     o.Fresh,
 		suspect:   o.Suspect,
+		forces:    o.Forces,
 		elsewhere: o.Elsewhere,
 		later:     o.Go,
 		conns:     make(map[catalog.ConnID]*Conn),

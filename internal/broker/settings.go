@@ -29,9 +29,15 @@ func (b *Broker) hostSettings(q *catalog.Queue) (s queuehost.Settings) {
 	if v.Level() < catalog.PolicyLevel {
 		return s
 	}
-	if q.Of != 0 {
-		return storeSettings(q)
+	if now := v.QueueByID(q.ID); now != nil {
+		q = now // what is said of it is all as of one view
 	}
+	if q.Of != 0 {
+		s = storeSettings(q)
+		s.Generation = b.generation(q, v)
+		return s
+	}
+	s.Generation = b.generation(q, v)
 	e := v.Effective(q)
 	s.Settings = queue.Settings{
 		MaxLength: queue.Limit(e.MaxLength), MaxBytes: queue.Limit(e.MaxBytes), Overflow: queue.Overflow(e.Overflow),
@@ -67,6 +73,20 @@ func (b *Broker) hostSettings(q *catalog.Queue) (s queuehost.Settings) {
 		s.ConsumerTimeout = b.settings.ConsumerTimeout
 	}
 	return s
+}
+
+// generation is that of a view, for a quorum queue. A catalog that was forced goes on where the node was that is left, which may
+// be before what queues have heard of: so the forces count first.
+func (b *Broker) generation(q *catalog.Queue, v *catalog.View) uint64 {
+	if q.Type != catalog.Quorum {
+		return 0
+	}
+	const commands = 48 // bits; more commands than a catalog sees
+	g := v.Generation()
+	if b.forces != nil {
+		g |= uint64(b.forces()) << commands
+	}
+	return g
 }
 
 // storeSettings is what the store of an exchange does: it keeps each message for as long as that says, and then forwards it.

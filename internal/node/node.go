@@ -289,6 +289,7 @@ func (n *Node) openLog(o Options) (err error) {
 		n.commands = m.addCatalog()
 		b.Commands, b.Self, b.Barrier = m.forward, m.self, m.Barrier
 		b.Fresh, b.Suspect, b.Elsewhere = m.touch.fresh, m.isLost, m.keptElsewhere
+		b.Forces = func() int { return len(m.lineage.now()) }
 	} else {
 		n.commands = n.groups.NewSimpleGroup(catalogGroup, n.catalog)
 		b.Commands = commands{n.commands}

@@ -62,6 +62,7 @@ func sampleCommands() []Command {
 		{Kind: Set, Terms: &Terms{Set: &Settings{}}},
 		{Kind: Set, Terms: &Terms{Set: allSettings()}},
 		{Kind: Set, Terms: &Terms{Set: &Settings{Overflow: OverflowReject, Paused: true}}},
+		{Kind: Set, Epoch: 1<<64 - 1, Terms: &Terms{Set: &Settings{Paused: true}}},
 	}
 }
 

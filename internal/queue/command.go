@@ -89,7 +89,8 @@ const (
 	// to a getter.
 	CreditTo Kind = 18
 	// Set replaces all Settings, those of Configure too. It takes effect at once: what is
-	// over a limit leaves, and who may get messages now gets them.
+	// over a limit leaves, and who may get messages now gets them. With an Epoch, a generation of what the settings come from, it
+	// does nothing if the machine was set by a later one.
 	Set Kind = 19
 	// Bury ends the dead messages First to Last (dead ids), as far as the host has been told of them: their
 	// letters are delivered, or there is nobody to deliver them to. Those gone are skipped.
@@ -160,7 +161,7 @@ type Command struct {
 	Session  SessionID
 	Consumer ConsumerID
 	Seq      uint64 // Enqueue: sequence number of the last of the publishes within the session
-	Epoch    uint64 // EpochOpen
+	Epoch    uint64 // EpochOpen; Set: the generation, 0 if there is none
 	Upload   uint64 // Chunk, Enqueue: tells apart the big messages a session has under way
 	Bytes    uint64 // Enqueue, Chunk: sizes altogether; Weigh: of one
 	First    uint64 // Settle: delivery ids; DropHead, Expire, Weigh: numbers; Bury: dead ids

@@ -38,8 +38,15 @@ func (m *Machine) Settings() Settings {
 	return s
 }
 
+// SetAt returns the generation of what the settings come from, 0 if none is known: an older Set does nothing.
+func (m *Machine) SetAt() uint64 { return m.setAt }
+
 // set replaces the settings.
 func (m *Machine) set(c *Command, fx *Effects) {
+	if c.Epoch > 0 && c.Epoch < m.setAt {
+		return
+	}
+	m.setAt = max(m.setAt, c.Epoch)
 	var s Settings
 	if in := c.terms().Set; in != nil {
 		s = *in

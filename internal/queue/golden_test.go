@@ -66,6 +66,8 @@ func TestSnapshotBytesOfRareStay(t *testing.T) {
 			goldenKeys(m, &Settings{Deduplicate: HeaderKey, Window: Most(60_000), WindowBytes: 1 << 20})
 		case "publishers":
 			goldenKeys(m, &Settings{Deduplicate: PublisherKey, WindowBytes: 1 << 20})
+		case "generation":
+			m.Apply(&Entry{Index: m.Applied() + 1, Commands: []Command{{Kind: Set, Epoch: 300, Terms: &Terms{Set: &Settings{}}}}}, &Effects{})
 		}
 		restored(t, m)
 		return hex.Dump(m.AppendSnapshot(nil))

@@ -36,6 +36,8 @@ type Machine struct {
 	turns turns
 
 	extra *extra // nil: there is nothing in it
+
+	setAt uint64 // Epoch of the Set that holds; 0: none said any
 }
 
 // lane is the messages of one priority.

@@ -19,6 +19,7 @@ type model struct {
 	autoDelete bool
 	handedOut  bool
 	set        Settings
+	setAt      uint64
 	deadGiven  uint64
 	keys       modelKeys
 	committed  int            // transactions
@@ -207,7 +208,10 @@ func (m *model) command(c *Command) {
 	case Recover:
 		m.recover(c)
 	case Set:
-		m.configure(c.terms().Set)
+		if c.Epoch >= m.setAt || c.Epoch == 0 {
+			m.setAt = max(m.setAt, c.Epoch)
+			m.configure(c.terms().Set)
+		}
 	case TimeOut:
 		m.timeOut(c, con)
 	case Weigh:

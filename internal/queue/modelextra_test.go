@@ -429,7 +429,7 @@ func (g *generator) rareCommand() Command {
 	if g.flip() {
 		set.DeliveryLimit = Most(g.Uint64N(4))
 	}
-	return Command{Kind: Set, Terms: &Terms{Set: set}}
+	return Command{Kind: Set, Epoch: g.Uint64N(4), Terms: &Terms{Set: set}}
 }
 
 func (g *generator) rareEnqueue(c *Command) {
@@ -464,6 +464,9 @@ func compareRare(t *testing.T, m *Machine, mod *model, fx *Effects) {
 	}
 	if mod.active == nil && m.Active() != 0 || mod.active != nil && m.Active() != mod.active.id {
 		t.Errorf("active %d, want %+v", m.Active(), mod.active)
+	}
+	if m.SetAt() != mod.setAt {
+		t.Errorf("set by generation %d, want %d", m.SetAt(), mod.setAt)
 	}
 	due, ok := m.NextDeadline()
 	wantDue, wantOK := mod.next()

@@ -74,6 +74,8 @@ const (
 	// milliseconds, less the one before; key; the number below which all count as accepted; number of ranges, each: first,
 	// less the last one before; length.
 	sectionPublishers = 18
+	// sectionSetAt: the generation of what the settings come from.
+	sectionSetAt = 19
 	// sectionTransactions: for each transaction under way, by session and as they began: session, key, number of blocks, each: first
 	// number, length, history, size of a message (a limit), time to live (a limit), delay, 1 if it has a key, key, sequence number (a limit); number of settlements, each: consumer, first
 	// id, how many more, twice the settlement and 1 if it is blameless.

@@ -45,6 +45,11 @@ func (e *encoder) extra(m *Machine) {
 		e.section(sectionWindow, func() { e.window(&x.keys) })
 		e.section(sectionPublishers, func() { e.publishers(&x.keys) })
 	}
+	e.section(sectionSetAt, func() {
+		if m.setAt > 0 {
+			e.uint(m.setAt)
+		}
+	})
 	e.section(sectionTransactions, func() { e.transactions(m) })
 }
 
@@ -136,6 +141,13 @@ func (m *Machine) restoreExtra(tag byte, d *decoder) {
 		m.restoreWindow(d)
 	case sectionPublishers:
 		m.restorePublishers(d)
+	case sectionSetAt:
+		if m.setAt > 0 {
+			d.Fail()
+		}
+		if m.setAt = d.Uint(); m.setAt == 0 {
+			d.Fail()
+		}
 	default:
 		d.Fail()
 	}

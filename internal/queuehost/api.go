@@ -186,6 +186,9 @@ type Settings struct {
 	// that forwards goes by the header alone, and leaves all else that messages say of themselves to where they go.
 	Delays bool
 	Delay  time.Duration
+	// Generation of the catalog that says so, of a quorum queue: what an earlier one said does not come after what a later one did. 0: it
+	// always counts.
+	Generation uint64
 }
 
 // logged reports whether the queue's commands go to the log: a queue that does

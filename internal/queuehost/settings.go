@@ -25,13 +25,29 @@ func (h *host) packSettings(p *pack) {
 	switch {
 	case h.configure && w == queue.Settings{AutoDelete: w.AutoDelete}:
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: w.AutoDelete})
-	case !h.configure && (!h.unset || h.m.Settings() == w || h.reg.behind.holds(h)):
+	case !h.configure && (!h.unset || h.m.Settings() == w || h.outdated() || h.reg.behind.holds(h)):
 	default:
-		p.cmds = append(p.cmds, queue.Command{Kind: queue.Set, Terms: &queue.Terms{Set: &w}})
+		p.cmds = append(p.cmds, queue.Command{Kind: queue.Set, Epoch: h.setting(), Terms: &queue.Terms{Set: &w}})
 		p.sets = true
 		p.must = p.must || h.holdsAny()
 	}
 }
+
+// setting is the generation of the catalog that the settings of a quorum queue come from: members of it lead by turns, on nodes whose
+// catalogs are not equally far. A queue that runs on one node alone needs none.
+func (h *host) setting() uint64 {
+	if h.lead == nil {
+		return 0
+	}
+	if s := h.known().Settings; s != nil {
+		return s.Generation
+	}
+	return 0
+}
+
+// outdated reports whether the machine goes by a later catalog than is known here, which another leader had. It is looked at again when
+// the catalog here says something else.
+func (h *host) outdated() bool { return h.setting() < h.m.SetAt() }
 
 // behind is the queues that would go by other settings, if the catalog here were known to have all there is. What it says after a start may be
 // old: a limit that was raised meanwhile would cost messages, a dead-letter exchange that is not known yet letters.
@@ -112,7 +128,7 @@ func (r *Registry) SetSettings(id seglog.GroupID, s Settings) {
 		if old != nil {
 			def = *old
 		}
-		if def.Settings != nil && *def.Settings == s || def.Settings == nil && s == (Settings{}) {
+		if def.Settings != nil && def.Settings.says(s) || def.Settings == nil && s == (Settings{}) {
 			return
 		}
 		def.Settings = &s
@@ -122,6 +138,12 @@ func (r *Registry) SetSettings(id seglog.GroupID, s Settings) {
 	}
 	h.alert.Or(alertSettings)
 	h.group.Wake()
+}
+
+// says reports whether the settings are others, whatever catalog says so.
+func (s Settings) says(other Settings) bool {
+	s.Generation = other.Generation
+	return s == other
 }
 
 // examines reports whether priorities and expirations of messages count: commands that say so can be read by every node.

@@ -427,3 +427,45 @@ func TestMemberThatComesLaterFollowsTheCatalog(t *testing.T) {
 	reg.SetMembers(8, []Member{{ID: 31, Node: self}, other})
 	want(t, "settings", reg.member(8).wanted(), now)
 }
+
+// awaited is a ticket of one barrier.
+type awaited chan Outcome
+
+func (t awaited) Settled(_, _ uint64, o Outcome) { t <- o }
+
+// R565: a leader whose catalog is behind that of another one before it does not set back what the queue goes by.
+func TestLeaderThatIsBehindSetsNothingBack(t *testing.T) {
+	x := newTrioWith(t, 3, func(o *Options) { o.Level = func() uint16 { return 2 } }, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	defer x.close(t)
+	most := func(n uint64, generation uint64) Settings {
+		return Settings{Settings: queue.Settings{MaxLength: queue.Most(n)}, Generation: generation}
+	}
+	// What the leader wants is in the next entry, of which the barrier makes one.
+	led := func() (s queue.Settings) {
+		h := x.leader(7)
+		settled, looked := make(awaited, 1), make(chan struct{})
+		h.reg.Get(7).Barrier(settled, 1)
+		<-settled
+		h.group.Do(func() { s = h.m.Settings(); close(looked) })
+		<-looked
+		return s
+	}
+	for _, v := range x.nodes {
+		v.reg.SetSettings(7, most(3, 5))
+	}
+	for led().MaxLength != queue.Most(3) {
+	}
+	first := x.leader(7)
+	for _, v := range x.nodes {
+		if v.reg != first.reg {
+			v.reg.SetSettings(7, most(2, 4))
+		}
+	}
+	x.move(7)
+	want(t, "with a leader that is behind", led().MaxLength, queue.Most(3))
+	for _, v := range x.nodes {
+		v.reg.SetSettings(7, most(1, 6))
+	}
+	for led().MaxLength != queue.Most(1) {
+	}
+}
