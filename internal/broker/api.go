@@ -153,6 +153,7 @@ type Publish struct {
 	Persistent bool
 	// Ticket hears what became of the message in each of the route's queues,
 	// as Seq, after the Flush that hands it on. Nil: nobody waits.
-	Ticket Ticket
-	Seq    uint64
+	Ticket    Ticket
+	Seq       uint64
+	Unhurried bool // the Ticket is not waited for: no sync is asked for because of it
 }

@@ -443,7 +443,8 @@ func (p *Publisher) Publish(r *Route, m Publish) {
 		return
 	}
 	q := queuehost.Publish{
-		Message: m.Message, Persistent: m.Persistent, Plain: r.plain, Ticket: m.Ticket, Seq: m.Seq, Credit: p.c.credit,
+		Message: m.Message, Persistent: m.Persistent, Plain: r.plain, Ticket: m.Ticket, Seq: m.Seq, Unhurried: m.Unhurried,
+		Credit: p.c.credit,
 	}
 	for _, s := range r.slots {
 		if s.lined == nil {
@@ -464,6 +465,20 @@ func (p *Publisher) Returned(r *Route, m message.Message) {
 	}
 	p.c.b.counters.unroutableReturned.Add(1)
 }
+
+// MayVanish reports whether the message can turn out to lead nowhere after all: its queues may be deleted before they have it, and then
+// all its outcomes are Gone. A reply counts as routed whatever becomes of it.
+func (r *Route) MayVanish() bool {
+	for _, s := range r.slots {
+		if s.handle.ID() >= firstReplyQueue {
+			return false
+		}
+	}
+	return len(r.slots) > 0
+}
+
+// ReturnedLate notes that a message went back to its publisher that all its queues were gone for. From any goroutine.
+func (c *Conn) ReturnedLate() { c.b.counters.unroutableReturned.Add(1) }
 
 // Pending is the number of messages, counted once per queue, waiting for Flush.
 func (p *Publisher) Pending() int { return p.lined }

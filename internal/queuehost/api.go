@@ -53,7 +53,7 @@ type Ticket interface {
 type Publish struct {
 	Message    message.Message
 	Persistent bool
-	unhurried  bool // the outcome is told, but no sync is asked for because of it
+	Unhurried  bool // the outcome is told, but no sync is asked for because of it
 	// Carried says that the message comes from another queue and not from a publisher: nobody has published it twice, so
 	// that it is no duplicate of anything, and the other queue keeps it if it is refused, so that it is not dead then.
 	Carried bool

@@ -75,7 +75,7 @@ func (c *Credit) spent() bool {
 func (p *Publish) outOfCredit() bool { return p.Credit != nil && p.Credit.spent() }
 
 // hurried reports whether somebody waits for the publish to be on disk.
-func (p *Publish) hurried() bool { return p.Ticket != nil && !p.unhurried || p.outOfCredit() }
+func (p *Publish) hurried() bool { return p.Ticket != nil && !p.Unhurried || p.outOfCredit() }
 
 // InFlight returns the bytes charged and not given back.
 func (c *Credit) InFlight() int64 { return c.used.Load() }

@@ -153,7 +153,7 @@ func (c *cut) publish(p *Publish, chunks *[][]byte) {
 	p.Carried = flags&pubCarried != 0
 	flags &^= pubCarried
 	p.Persistent = flags&pubPersistent != 0
-	p.unhurried = flags&pubHurried == 0
+	p.Unhurried = flags&pubHurried == 0
 	if flags >= pubPart {
 		p.part = unnumbered
 		switch flags & (pubBare | pubCloses | pubChunked) {

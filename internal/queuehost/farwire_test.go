@@ -118,7 +118,7 @@ func TestPublishesAsTheyAreRead(t *testing.T) {
 		var p Publish
 		c.publish(&p, &chunks)
 		want(t, "head", string(p.Message.Head), string(ps[i].Message.Head))
-		want(t, "flags", []bool{p.Persistent, !p.unhurried, p.Carried}, []bool{ps[i].Persistent, ps[i].Ticket != nil, ps[i].Carried})
+		want(t, "flags", []bool{p.Persistent, !p.Unhurried, p.Carried}, []bool{ps[i].Persistent, ps[i].Ticket != nil, ps[i].Carried})
 		want(t, "chunks", len(p.Message.Chunks), len(ps[i].Message.Chunks))
 	}
 	want(t, "ended", c.ended(), true)

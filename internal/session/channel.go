@@ -42,7 +42,8 @@ type channel struct {
 	confirms *confirms // not nil: confirm mode
 	tx       *tx       // not nil: transactional
 
-	holds atomic.Int64 // bytes counted, of content and tx
+	holds     atomic.Int64 // bytes counted, of content and tx
+	vanishing *vanishing   // mandatory publishes under way, not in confirm mode; nil: there were none yet
 
 	// mu guards what others than the owner look at.
 	mu        sync.Mutex

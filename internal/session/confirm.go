@@ -5,6 +5,7 @@ import (
 
 	"holdfast/internal/broker"
 	"holdfast/internal/invariant"
+	"holdfast/internal/message"
 	"holdfast/internal/wire"
 )
 
@@ -24,11 +25,12 @@ type confirms struct {
 	states []uint32
 	off    int
 	base   uint64
-	open   int           // publishes not settled
-	done   []span        // settled since the last take, in the order they were
-	listed bool          // the channel is in the outbox's list of confirms
-	idle   chan struct{} // closed when open becomes 0; nil: nobody waits
-	acked  uint64        // told to the publisher, for counters
+	open   int                        // publishes not settled
+	vanish map[uint64]message.Message // mandatory publishes not settled, that go back should all their queues be gone; nil: none yet
+	done   []span                     // settled since the last take, in the order they were
+	listed bool                       // the channel is in the outbox's list of confirms
+	idle   chan struct{}              // closed when open becomes 0; nil: nobody waits
+	acked  uint64                     // told to the publisher, for counters
 	nacked uint64
 	ack    wire.BasicAck // scratch
 	nack   wire.BasicNack
@@ -37,6 +39,7 @@ type confirms struct {
 // The state of one publish: how many queues have yet to answer, and flags.
 const (
 	waitingMask uint32 = 1<<24 - 1
+	flagMet     uint32 = 1 << 28 // a queue was there, whatever it said
 	flagNack    uint32 = 1 << 29 // a queue refused it
 	flagSettled uint32 = 1 << 30
 	flagTold    uint32 = 1 << 31
@@ -65,9 +68,34 @@ func (c *confirms) add(queues []uint32) {
 	}
 }
 
+// mayVanish notes a mandatory publish that is about to be handed on.
+func (c *confirms) mayVanish(seq uint64, m message.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.vanish == nil {
+		c.vanish = map[uint64]message.Message{}
+	}
+	c.vanish[seq] = m
+}
+
+// vanished returns what goes back of a publish that all queues have answered: the message, if it was mandatory and none of them was
+// there any more. c.mu is held.
+func (c *confirms) vanished(seq uint64, state uint32) *returned {
+	if len(c.vanish) == 0 {
+		return nil
+	}
+	m, mandatory := c.vanish[seq]
+	delete(c.vanish, seq)
+	if !mandatory || state&(flagMet|flagNack) != 0 {
+		return nil
+	}
+	return noRoute(m, seq)
+}
+
 // Settled notes the answer of one queue.
 func (c *confirms) Settled(first, last uint64, o broker.Outcome) {
 	invariant.Pass("session", "confirm due")
+	var back []*returned
 	c.mu.Lock()
 	for seq := first; seq <= last; seq++ {
 		if seq < c.base || seq-c.base >= uint64(len(c.states)-c.off) {
@@ -83,7 +111,15 @@ func (c *confirms) Settled(first, last uint64, o broker.Outcome) {
 		if o == broker.Refused || o == broker.Unknown {
 			*s |= flagNack
 		}
+		if o != broker.Gone {
+			*s |= flagMet
+		}
 		if *s&waitingMask == 0 {
+			if r := c.vanished(seq, *s); r != nil {
+				*s++ // settled by the writer, so that the return goes first
+				back = append(back, r)
+				continue
+			}
 			c.open--
 			c.finish(seq)
 		}
@@ -94,6 +130,9 @@ func (c *confirms) Settled(first, last uint64, o broker.Outcome) {
 		c.idle = nil
 	}
 	c.mu.Unlock()
+	for _, r := range back {
+		c.ch.giveBackLate(r)
+	}
 	if notify {
 		c.ch.conn.out.confirm(c.ch)
 	}

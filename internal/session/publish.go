@@ -207,20 +207,34 @@ func (ch *channel) publish(route *broker.Route, m message.Message, mandatory boo
 	n := route.Queues()
 	if mandatory && route.Unroutable() {
 		ch.publisher.Returned(route, m)
-		back := &returned{message: m, code: amqperr.NoRoute, text: amqperr.CodeName(amqperr.NoRoute)}
 		if ch.confirms != nil {
 			// Settled by the writer, so that the return goes first.
 			ch.queues = append(ch.queues, 1)
 			ch.noteConfirms()
-			back.seq = seq
 		}
-		ch.conn.out.giveBack(ch, back)
+		ch.conn.out.giveBack(ch, noRoute(m, seq))
 		return
 	}
+	p := broker.Publish{Message: m, Persistent: m.Persistent(), Ticket: ticket, Seq: seq}
 	if ch.confirms != nil {
 		ch.queues = append(ch.queues, uint32(n))
 	}
-	ch.publisher.Publish(route, broker.Publish{Message: m, Persistent: m.Persistent(), Ticket: ticket, Seq: seq})
+	if mandatory && route.MayVanish() {
+		if ch.confirms != nil {
+			ch.confirms.mayVanish(seq, m)
+		} else {
+			if ch.vanishing == nil {
+				ch.vanishing = &vanishing{ch: ch, open: map[uint64]*vanisher{}}
+			}
+			p.Ticket, p.Seq, p.Unhurried = ch.vanishing, ch.vanishing.add(n, m), true
+		}
+	}
+	ch.publisher.Publish(route, p)
+}
+
+// noRoute is a mandatory message that goes back because it leads nowhere.
+func noRoute(m message.Message, seq uint64) *returned {
+	return &returned{message: m, code: amqperr.NoRoute, text: amqperr.CodeName(amqperr.NoRoute), seq: seq}
 }
 
 // confirmSelect puts the channel into confirm mode.

@@ -136,7 +136,7 @@ func (ch *channel) txCommit() *amqperr.Error {
 		x := &t.publishes[i]
 		if x.route.Unroutable() && x.mandatory {
 			p.ReturnedHeld(&x.route, x.message)
-			ch.conn.out.giveBack(ch, &returned{message: x.message, code: amqperr.NoRoute, text: amqperr.CodeName(amqperr.NoRoute)})
+			ch.conn.out.giveBack(ch, noRoute(x.message, 0))
 			continue
 		}
 		p.PublishHeld(&x.route, x.message)
