@@ -187,3 +187,27 @@ func TestCarriedMessagesDoNotDieOfALimit(t *testing.T) {
 	want(t, "outcomes", tk.each(), "map[1:accepted 2:refused 3:refused]")
 	want(t, "letters", l.got, []string{"1 b dropped"})
 }
+
+// R567: who acknowledges a message and then publishes finds the room, and the key, that the acknowledgement sets free, on another node as
+// well, whichever of the two paths to it is the faster one.
+func TestPublishBehindAnAckOnAnotherNode(t *testing.T) {
+	def := set(transient(7), queue.Settings{Deduplicate: queue.MessageIDKey})
+	r := newFarRig(t, newFakeLog(), []QueueDef{def}, newest)
+	h, tk, s := r.queue(7), &tickets{}, &sink{}
+	one := body("one", wire.PropertySet{MessageID: "1"})
+	id := h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	putBodies(h, tk, false, one)
+	r.settle()
+	want(t, "deliveries", s.texts(), []string{"one"})
+	h.Settle(id, ids(1, 1), queue.Ack)
+	h.Publish([]Publish{{Message: one, Ticket: tk, Seq: 2}})
+	h.Publish([]Publish{{Message: one, Ticket: tk, Seq: 3}}) // nothing was settled before it
+	r.entry.Shard(0).Step()
+	for r.net.deliver(route{entryNode, homeNode, true}) {
+		for r.node.Shard(0).Step() {
+		}
+	}
+	r.settle()
+	want(t, "outcomes", tk.got, []outcome{{1, 1, Accepted}, {2, 2, Accepted}, {3, 3, Refused}})
+	want(t, "deliveries behind the ack", s.texts(), []string{"one", "one"})
+}

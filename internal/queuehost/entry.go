@@ -326,7 +326,7 @@ func (q *entry) seek(now int64) {
 	f.home.Store(h)
 	h.enter(f)
 	s := &f.session
-	s.home, s.epoch, s.published, s.urgent = h, h.standing().epoch, 0, 0
+	s.home, s.epoch, s.published, s.urgent, s.behind = h, h.standing().epoch, 0, 0, 0
 	q.state, f.open, q.began = resuming, true, now
 	head, epoch := q.head(farResume), q.opening
 	if !f.reg.send(h.node, true, func(dst []byte) []byte { return bytecodec.AppendUint(head.append(dst), epoch) }) {

@@ -64,6 +64,7 @@ type farSession struct {
 	epoch     uint64
 	published uint64 // number of the last publish
 	urgent    uint64 // number of the last settlements and credit
+	behind    uint64 // what was sent last waits for those up to this number
 	asks      uint64 // number of the last ask
 	asked     map[uint64]op
 	consumers map[queue.ConsumerID]*farConsumer

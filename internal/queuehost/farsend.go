@@ -103,9 +103,11 @@ func (f *far) sendPublishes(o *op) bool {
 		}
 		out.head = s.home.head(farPublish, s.epoch, f.def.ID)
 		out.publishes, out.first, out.known = ps[:n], s.published+1, 0
+		f.putBehind(out)
 		if !f.send(s.home, true, out.publish) {
 			return false
 		}
+		s.behind = max(s.behind, out.after)
 		f.sent(ps[:n])
 		f.nextPub += n
 		f.sentOfRun += n
@@ -113,6 +115,16 @@ func (f *far) sendPublishes(o *op) bool {
 	}
 	f.sentOfRun = 0
 	return true
+}
+
+// putBehind has publishes that are about to be sent wait, at the home, for the settlements that were sent: they come on another path, and
+// whoever settles and then publishes relies on the room that this makes, or a key that it sets free. The other way round nothing waits: as
+// in RabbitMQ a settlement may come before publishes that were there first, or it would wait behind their bodies.
+func (f *far) putBehind(out *outgoing) {
+	out.after = 0
+	if s := &f.session; s.urgent > s.behind && f.reg.examines() {
+		out.head.kind, out.after = farBehind, s.urgent
+	}
 }
 
 // othersWait reports whether something waits behind publishes that must not wait
@@ -243,6 +255,7 @@ type outgoing struct {
 	head      farHead
 	first     uint64
 	known     uint64 // of publishes
+	after     uint64 // of farBehind
 	publishes []Publish
 	ops       []op
 	scratch   []op
@@ -262,7 +275,11 @@ func (l *lane) outgoing() *outgoing {
 }
 
 func (o *outgoing) appendPublishes(dst []byte) []byte {
-	dst = binary.AppendUvarint(o.head.append(dst), o.known)
+	dst = o.head.append(dst)
+	if o.head.kind == farBehind {
+		dst = binary.AppendUvarint(dst, o.after)
+	}
+	dst = binary.AppendUvarint(dst, o.known)
 	dst = binary.AppendUvarint(dst, o.first)
 	for i := range o.publishes {
 		dst = appendPublish(dst, &o.publishes[i])

@@ -40,6 +40,7 @@ const (
 	farUrgent  farKind = 5 // number from 1 up, then settlements and credit to the end
 	farClose   farKind = 6 // bulk: the session is not needed any more; after which number of farUrgent (nothing: none)
 	farResume  farKind = 7 // bulk, of a quorum queue: the epoch of the publishing half that is to be opened
+	farBehind  farKind = 8 // bulk: after which number of farUrgent, then as farPublish
 
 	// From the home.
 	farRoom         farKind = 16 // credit given back since the link began, and how much may be out
@@ -56,6 +57,9 @@ const (
 
 // fromEntry reports whether a message is for the side that serves queues.
 func (k farKind) fromEntry() bool { return k < farRoom }
+
+// publishes reports whether a message has publishes.
+func (k farKind) publishes() bool { return k == farPublish || k == farBehind }
 
 // life names one life of a link, as the entry counts it.
 type life struct{ incarnation, epoch uint64 }

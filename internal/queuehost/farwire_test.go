@@ -147,6 +147,7 @@ func FuzzFarMessages(f *testing.F) {
 	f.Add(x.append(farHead{farAnswer, l, 7, 0}.append(nil)))
 	p := Publish{Message: text("body"), Persistent: true}
 	f.Add(appendPublish(bytecodec.AppendUints(farHead{farPublish, l, 7, 0}.append(nil), 0, 1), &p))
+	f.Add(appendPublish(bytecodec.AppendUints(farHead{farBehind, l, 7, 0}.append(nil), 1, 0, 1), &p))
 	o := op{kind: opSettle, consumer: 1, first: 1, last: 9}
 	f.Add(appendUrgent(bytecodec.AppendUints(farHead{farUrgent, l, 7, 0}.append(nil), 1), &o))
 	f.Fuzz(func(t *testing.T, msg []byte) {

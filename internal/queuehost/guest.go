@@ -76,7 +76,7 @@ func (g *guest) receive(head farHead, c cut) bool {
 		}
 		tooMany := len(g.stray) > mostStray
 		g.mu.Unlock()
-		if head.kind == farPublish {
+		if head.kind.publishes() {
 			flow.gave()
 		}
 		return !tooMany

@@ -32,7 +32,10 @@ func (f *inflow) dropped(stray *int64, kind farKind, c cut) {
 	case planted.Is(planted.WindowLeaks):
 	case kind == farChunk:
 		*stray += int64(len(c.Rest))
-	case kind == farPublish:
+	case kind.publishes():
+		if kind == farBehind {
+			c.Uint()
+		}
 		c.Uint()
 		c.Uint()
 		for len(c.Rest) > 0 {

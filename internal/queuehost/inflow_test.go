@@ -56,7 +56,7 @@ func TestPublishesThatWaitForSettlementsAreGivenBack(t *testing.T) {
 	g.flow.guest = g
 	s := newSession(g, farHead{try: 1})
 	small := Publish{Message: message.Message{Head: []byte("small")}}
-	s.held = []heldMessage{{farPublish, newCut(appendPublish(bytecodec.AppendUints(nil, 0, 1), &small))}}
+	s.held = []heldMessage{{farPublish, newCut(appendPublish(bytecodec.AppendUints(nil, 0, 1), &small))}, {farBehind, newCut(appendPublish(bytecodec.AppendUints(nil, 9, 0, 2), &small))}}
 	s.endLocked()
-	want(t, "given back", g.flow.given.Load(), small.cost())
+	want(t, "given back", g.flow.given.Load(), 2*small.cost())
 }

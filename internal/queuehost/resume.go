@@ -198,9 +198,11 @@ func (q *entry) sendPublishes(last uint64, behind bool) bool {
 		return false
 	}
 	out.head, out.publishes, out.first, out.known = q.head(farPublish), ps, s.published+1, q.base
+	f.putBehind(out)
 	if !f.send(s.home, true, out.publish) {
 		return false
 	}
+	s.behind = max(s.behind, out.after)
 	q.published = true
 	s.published += uint64(len(ps))
 	q.sent += len(ps)

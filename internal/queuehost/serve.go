@@ -114,7 +114,7 @@ func (s *session) receive(kind farKind, c cut) (ok, closed bool) {
 	if s.over {
 		s.flow.dropped(&s.stray, kind, c)
 		s.mu.Unlock()
-		if kind == farPublish {
+		if kind.publishes() {
 			s.flow.gave()
 		}
 		return true, false
@@ -129,7 +129,7 @@ func (s *session) receive(kind farKind, c cut) (ok, closed bool) {
 	h, closed := s.handle, s.closed
 	s.mu.Unlock()
 	if h != nil {
-		h.Go(kind != farPublish || len(c.Rest) <= hereBytes)
+		h.Go(!kind.publishes() || len(c.Rest) <= hereBytes)
 	}
 	return ok, closed
 }
@@ -168,6 +168,13 @@ func (s *session) takeBulk(kind farKind, c cut) bool {
 	case farResume:
 		return s.resumes(&c)
 	case farPublish:
+		return s.publish(&c)
+	case farBehind:
+		whole := c
+		if c.Uint() > s.urgent {
+			s.held = append(s.held, heldMessage{kind, whole})
+			return !c.Bad()
+		}
 		return s.publish(&c)
 	case farChunk:
 		s.chunks = append(s.chunks, c.Rest)
