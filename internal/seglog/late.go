@@ -58,7 +58,7 @@ func (l *Log) lateStep(now int64) bool {
 		return false
 	}
 	late := l.late[0]
-	l.late = l.late[1:]
+	l.late = slices.Delete(l.late, 0, 1) // and with it what its state is made of
 	size := int(late.g.snap.length)
 	obsolete := late.obsolete()
 	l.mu.Unlock()

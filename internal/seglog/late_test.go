@@ -2,8 +2,10 @@ package seglog
 
 import (
 	"bytes"
+	"runtime"
 	"slices"
 	"testing"
+	"weak"
 )
 
 // R561: a late snapshot is made and written behind the writing, and counts from then on. A crash before that, or before the next
@@ -168,4 +170,28 @@ func TestLargeSnapshotsThatPay(t *testing.T) {
 	if !r.asked[2] {
 		t.Error("never asked")
 	}
+}
+
+// What a late snapshot is made of is not kept when it is written: a copy of a large state, as long as that changes.
+func TestLateSnapshotIsLetGoOf(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.append(entryRecord(2, 1, 1, 1, 100))
+	state := func() weak.Pointer[[64]byte] {
+		state := new([64]byte)
+		rec := snapshotRecord(2, 1)
+		rec.Meta, rec.Later = nil, func(dst []byte) []byte { return append(dst, state[:]...) }
+		r.append(rec)
+		return weak.Make(state)
+	}()
+	runtime.GC()
+	if state.Value() == nil {
+		t.Fatal("it is gone before it is written")
+	}
+	r.keep()
+	runtime.GC()
+	if r.l.group(2).snap.seg == nil || state.Value() != nil {
+		t.Error("it is not written, or kept")
+	}
+	runtime.KeepAlive(r)
 }
