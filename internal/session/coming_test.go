@@ -266,3 +266,23 @@ func want[T any](t *testing.T, what string, got, want T) {
 		t.Errorf("%s: got %v, want %v", what, got, want)
 	}
 }
+
+// R582: who stalls in the middle of much, while others wait, loses the channel, and the others go on.
+func TestStalledAndGivenUp(t *testing.T) {
+	r := newRig(t, smallCredit)
+	stalled := r.client(t)
+	stalled.write(begun(1, nil, 10<<20, 1<<20))
+	stalled.write(wire.AppendBody(nil, 1, make([]byte, 7<<18), testFrame))
+	r.countsIncomplete(t, "of the first", 10<<18, 12<<18)
+	other := r.client(t)
+	other.method(1, &wire.ConfirmSelect{})
+	other.expect(wire.IDConfirmSelectOk)
+	go func() {
+		other.nc.Write(begun(1, nil, 2<<20, 1<<20))
+		other.nc.Write(wire.AppendBody(nil, 1, make([]byte, 1<<20), testFrame))
+	}()
+	if got := stalled.next(); !strings.HasPrefix(got, "1 channel.close reply-code=506") {
+		t.Error(got)
+	}
+	other.expect(wire.IDBasicAck)
+}
