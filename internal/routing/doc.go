@@ -8,10 +8,12 @@
 //	index.go    Target, Kind, Index: bind, unbind, match, whatever the type
 //	message.go  what there is to know of a message
 //	topic.go    topic exchanges: a tree of words
+//	ways.go     from one word of it to the next
 //	headers.go  headers exchanges: rules found by the headers they need
 //	hashed.go   exchanges that choose one binding: consistent hash, modulus hash, random
 //	shares.go   keys divided among targets with weights
 //	hash.go     hashes, and the clock that shares.go needs
+//	targets.go  where bindings that match alike lead
 //	values.go   when two argument values are the same
 //	check.go    which bindings a type refuses
 //	ordmap/     the ordered map all of it stands on

@@ -40,18 +40,14 @@ const (
 	History        // every binding, and the caller keeps the message for those that come later
 )
 
-// set holds targets, each with the number of bindings that lead to it in the same way: bindings that differ only in
-// arguments the type does not look at.
-type set = ordmap.Map[Target, uint32]
-
 // Index is the bindings of one exchange. It is immutable; the zero Index is that of a direct exchange without bindings.
 //
 // The caller keeps bindings apart: it calls Bind once for each binding and Unbind only for one that was bound.
 type Index struct {
 	kind    Kind
-	direct  ordmap.Map[string, set]    // by binding key
-	fanout  set                        // of a history too
-	named   ordmap.Map[string, Target] // of a modulus hash and the random kinds, by nameKey
+	direct  ordmap.Map[string, targets] // by binding key
+	fanout  set                         // of a history too
+	named   ordmap.Map[string, Target]  // of a modulus hash and the random kinds, by nameKey
 	topic   *topicNode
 	headers headersIndex
 	hashed  *hashedIndex // nil for any kind but a consistent hash
@@ -78,8 +74,8 @@ type Binding struct {
 func (x Index) Bind(e *ordmap.Edit, b Binding) Index {
 	switch x.kind {
 	case Direct:
-		s, _ := x.direct.Get(b.Key)
-		x.direct = x.direct.Set(e, b.Key, addTarget(e, s, b.Target))
+		ts, _ := x.direct.Get(b.Key)
+		x.direct = x.direct.Set(e, b.Key, ts.with(e, b.Target))
 	case Topic:
 		x.topic = x.topic.bind(e, pattern(b.Key), b.Target)
 	case Headers:
@@ -98,11 +94,11 @@ func (x Index) Bind(e *ordmap.Edit, b Binding) Index {
 func (x Index) Unbind(e *ordmap.Edit, b Binding) Index {
 	switch x.kind {
 	case Direct:
-		s, _ := x.direct.Get(b.Key)
-		if s = dropTarget(e, s, b.Target); s.Len() == 0 {
+		ts, _ := x.direct.Get(b.Key)
+		if ts = ts.without(e, b.Target); ts.none() {
 			x.direct = x.direct.Delete(e, b.Key)
 		} else {
-			x.direct = x.direct.Set(e, b.Key, s)
+			x.direct = x.direct.Set(e, b.Key, ts)
 		}
 	case Topic:
 		x.topic = x.topic.unbind(e, pattern(b.Key), b.Target)
@@ -125,13 +121,13 @@ func (x *Index) Match(dst []Target, m *Message) []Target {
 	start, sets := len(dst), 0
 	switch x.kind {
 	case Direct:
-		if s, ok := x.direct.Get(m.Key); ok {
-			dst = s.AppendKeys(dst)
+		if ts, ok := x.direct.Get(m.Key); ok {
+			dst = ts.appendTo(dst)
 			sets++
 		}
 		for _, key := range m.Further {
-			if s, ok := x.direct.Get(key); ok {
-				dst = s.AppendKeys(dst)
+			if ts, ok := x.direct.Get(key); ok {
+				dst = ts.appendTo(dst)
 				sets++
 			}
 		}
@@ -162,16 +158,4 @@ func (x *Index) Match(dst []Target, m *Message) []Target {
 		dst = dst[:start+len(slices.Compact(found))]
 	}
 	return dst
-}
-
-func addTarget(e *ordmap.Edit, s set, t Target) set {
-	n, _ := s.Get(t)
-	return s.Set(e, t, n+1)
-}
-
-func dropTarget(e *ordmap.Edit, s set, t Target) set {
-	if n, _ := s.Get(t); n > 1 {
-		return s.Set(e, t, n-1)
-	}
-	return s.Delete(e, t)
 }

@@ -3,6 +3,7 @@ package routing
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -117,12 +118,59 @@ func TestAgainstDefinition(t *testing.T) {
 	for kind, name := range map[Kind]string{Direct: "direct", Fanout: "fanout", Topic: "topic", Headers: "headers", History: "history"} {
 		t.Run(name, func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { checkKind(t, kind) }) })
 	}
-	t.Run("topic, all words of one hash", func(t *testing.T) {
-		mask := wordMask
-		wordMask = 0
-		defer func() { wordMask = mask }()
-		rapid.Check(t, func(t *rapid.T) { checkKind(t, Topic) })
-	})
+	for name, mask := range map[string]uint32{"all words of one hash": 0, "hashes part late": 3 << 28, "two hashes at a fork": 1 << wayBits} {
+		t.Run("topic, "+name, func(t *testing.T) {
+			defer func(mask uint32) { wordMask = mask }(wordMask)
+			wordMask = mask
+			rapid.Check(t, func(t *rapid.T) { checkKind(t, Topic) })
+		})
+	}
+}
+
+// TestManyWords has far more words than a fork has places, and patterns that lie deep below each other. T40.
+func TestManyWords(t *testing.T) {
+	draw := rand.New(rand.NewPCG(3, 4))
+	x, e := New(Topic, nil), new(ordmap.Edit)
+	var bindings []Binding
+	keys := []string{"", "w1", "w1.w2"}
+	for i := range 1500 {
+		key := make([]string, 1+draw.IntN(4))
+		for i := range key {
+			key[i] = fmt.Sprintf("w%d", draw.IntN(1+draw.IntN(300)))
+		}
+		if i%8 == 0 {
+			keys = append(keys, strings.Join(key, "."))
+		}
+		for i := range key {
+			switch draw.IntN(12) {
+			case 0, 1:
+				key[i] = "*"
+			case 2:
+				key[i] = "#"
+			}
+		}
+		b := Binding{Key: strings.Join(key, "."), Target: Target(i)}
+		bindings, x = append(bindings, b), x.Bind(e, b)
+	}
+	check := func(x Index, bindings []Binding) {
+		t.Helper()
+		for _, key := range keys {
+			got := x.Match(nil, &Message{Key: key})
+			slices.Sort(got)
+			if want := naive(Topic, bindings, []string{key}, nil); !slices.Equal(got, want) {
+				t.Fatalf("%d bindings, key %q: got %v, want %v", len(bindings), key, got, want)
+			}
+		}
+	}
+	check(x, bindings)
+	draw.Shuffle(len(bindings), func(i, j int) { bindings[i], bindings[j] = bindings[j], bindings[i] })
+	const left = 400
+	y, e := x, new(ordmap.Edit)
+	for _, b := range bindings[left:] {
+		y = y.Unbind(e, b)
+	}
+	check(y, bindings[:left])
+	check(x, bindings)
 }
 
 func checkKind(t *rapid.T, kind Kind) {

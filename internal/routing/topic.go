@@ -2,6 +2,7 @@ package routing
 
 import (
 	"hash/maphash"
+	"slices"
 	"strings"
 
 	"holdfast/internal/routing/ordmap"
@@ -27,38 +28,47 @@ func (w words) next() (word string, rest words) {
 }
 
 // topicNode is the end of all patterns that start with the same words: the targets of the pattern that ends here, and the
-// nodes of longer ones. A nil node has no patterns.
+// ways to nodes of longer ones. A nil node has no patterns.
 //
 // A node with a tail stands for a single pattern, whose words after those are the tail: most patterns of a large exchange part from
 // all others after a few words. There is no "#" among them, and the node is not that of one, so that there is only one place in a key
 // from which a tail can match.
 type topicNode struct {
 	owner  *ordmap.Edit
-	word   string                         // the last word, of a node in words
-	words  ordmap.Map[uint32, *topicNode] // next word, by its hash
-	twin   *topicNode                     // next to this one in its parent's words: another word of the same hash
-	star   *topicNode                     // next word "*"
-	hash   *topicNode                     // next word "#"
-	isHash bool                           // the last word is "#"
-	starry bool                           // there is a "*" in the tail
-	tail   string                         // "" without one
-	set    set
-	one    Target // the only one of the set, if single, near at hand
-	single bool
+	word   string     // the last word, of a node in words
+	tail   string     // "" without one
+	words  ways       // next word; who may change the node may change the list
+	wild   *wildWays  // nil: no next word is "*" or "#"
+	twin   *topicNode // next to this one at its parent's way: another word of the same hash
+	to     targets
+	isHash bool // the last word is "#"
+	starry bool // there is a "*" in the tail
 }
 
-// leadTo has n, which may be changed, lead to the targets of s.
-func (n *topicNode) leadTo(s set) {
-	if n.set, n.one, n.single = s, 0, s.Len() == 1; n.single {
-		n.one, _ = s.At(0)
+// wildWays are the ways by "*" and "#". They are immutable.
+type wildWays struct{ star, hash way }
+
+// star returns the node of the next word "*", or nil.
+func (n *topicNode) star() *topicNode {
+	if n.wild == nil {
+		return nil
 	}
+	return n.wild.star.node
 }
 
-func (n *topicNode) appendTargets(dst []Target) []Target {
-	if n.single {
-		return append(dst, n.one)
+// hash returns the node of the next word "#", or nil.
+func (n *topicNode) hash() *topicNode {
+	if n.wild == nil {
+		return nil
 	}
-	return n.set.AppendKeys(dst)
+	return n.wild.hash.node
+}
+
+// setWild puts the nodes of the next words "*" and "#" in their places; nil takes one away. n may be changed.
+func (n *topicNode) setWild(star, hash *topicNode) {
+	if n.wild = nil; star != nil || hash != nil {
+		n.wild = &wildWays{wayTo(star), wayTo(hash)}
+	}
 }
 
 // Words are found by hashes: a comparison of numbers that lie side by side costs less than one of strings, and a message's words are
@@ -72,25 +82,41 @@ func hashWord(word string) uint32 { return uint32(maphash.String(wordSeed, word)
 
 // kid returns the node of the next word, or nil.
 func (n *topicNode) kid(h uint32, word string) *topicNode {
-	k, _ := n.words.Get(h)
-	for k != nil && k.word != word {
-		k = k.twin
+	w := n.words.find(h)
+	if w == nil {
+		return nil
 	}
-	return k
+	return w.node.twinOf(word)
+}
+
+// twinOf returns n or the one of its twins that is of this word, or nil.
+func (n *topicNode) twinOf(word string) *topicNode {
+	for n != nil && n.word != word {
+		n = n.twin
+	}
+	return n
 }
 
 // setKid puts kid, which e may change, in the place of the node of this word; nil takes that away. n may be changed.
 func (n *topicNode) setKid(e *ordmap.Edit, h uint32, word string, kid *topicNode) {
-	first, _ := n.words.Get(h)
-	others := first.without(e, word)
-	switch {
-	case kid != nil:
+	var others *topicNode
+	if w := n.words.find(h); w != nil {
+		if others = w.node.without(e, word); kid == nil && others == nil {
+			n.words = n.words.drop(e, 0, h)
+			return
+		}
+	}
+	if kid == nil {
+		kid = others
+	} else {
 		kid.twin = others
-		n.words = n.words.Set(e, h, kid)
-	case others != nil:
-		n.words = n.words.Set(e, h, others)
-	default:
-		n.words = n.words.Delete(e, h)
+	}
+	if kid != nil {
+		w := wayTo(kid)
+		if w.hash = h; kid.twin != nil { // to all of them
+			w.next, w.ends = anyWord, true
+		}
+		n.words = n.words.set(e, 0, w)
 	}
 }
 
@@ -116,7 +142,7 @@ func (n *topicNode) own(e *ordmap.Edit) *topicNode {
 		return n
 	}
 	c := *n
-	c.owner = e
+	c.owner, c.words.list = e, slices.Clone(n.words.list)
 	return &c
 }
 
@@ -140,18 +166,15 @@ func canTail(w words) (can, starry bool) {
 // grow gives a node with a tail a kid in its place. n may be changed.
 func (n *topicNode) grow(e *ordmap.Edit) {
 	word, rest := words{n.tail, true}.next()
-	kid := &topicNode{owner: e}
-	kid.leadTo(n.set)
+	kid := &topicNode{owner: e, to: n.to}
 	if can, starry := canTail(rest); can {
 		kid.tail, kid.starry = rest.rest, starry
 	} else if rest.more { // one empty word
-		kid.leadTo(set{})
-		last := &topicNode{owner: e}
-		last.leadTo(n.set)
-		kid.setKid(e, hashWord(""), "", last)
+		kid.to = targets{}
+		kid.setKid(e, hashWord(""), "", &topicNode{owner: e, to: n.to})
 	}
-	if n.leadTo(set{}); word == "*" {
-		n.star = kid
+	if n.to = (targets{}); word == "*" {
+		n.setWild(kid, nil)
 	} else {
 		kid.word = word
 		n.setKid(e, hashWord(word), word, kid)
@@ -164,7 +187,7 @@ func (n *topicNode) bind(e *ordmap.Edit, w words, t Target) *topicNode {
 		n = &topicNode{owner: e}
 		if can, starry := canTail(w); can {
 			n.tail, n.starry = strings.Clone(w.rest), starry
-			n.leadTo(addTarget(e, n.set, t))
+			n.to = n.to.with(e, t)
 			return n
 		}
 	} else {
@@ -172,24 +195,25 @@ func (n *topicNode) bind(e *ordmap.Edit, w words, t Target) *topicNode {
 	}
 	if n.tail != "" {
 		if w.more && w.rest == n.tail {
-			n.leadTo(addTarget(e, n.set, t))
+			n.to = n.to.with(e, t)
 			return n
 		}
 		n.grow(e)
 	}
 	if !w.more {
-		n.leadTo(addTarget(e, n.set, t))
+		n.to = n.to.with(e, t)
 		return n
 	}
 	word, rest := w.next()
 	switch word {
 	case "*":
-		n.star = n.star.bind(e, rest, t)
+		n.setWild(n.star().bind(e, rest, t), n.hash())
 	case "#":
-		if n.hash == nil {
-			n.hash = &topicNode{owner: e, isHash: true} // never with a tail
+		hash := n.hash()
+		if hash == nil {
+			hash = &topicNode{owner: e, isHash: true} // never with a tail
 		}
-		n.hash = n.hash.bind(e, rest, t)
+		n.setWild(n.star(), hash.bind(e, rest, t))
 	default:
 		h := hashWord(word)
 		old := n.kid(h, word)
@@ -216,20 +240,20 @@ func (n *topicNode) unbind(e *ordmap.Edit, w words, t Target) *topicNode {
 		return n
 	}
 	if !w.more || n.tail != "" {
-		n.leadTo(dropTarget(e, n.set, t))
+		n.to = n.to.without(e, t)
 	} else {
 		word, rest := w.next()
 		switch word {
 		case "*":
-			n.star = n.star.unbind(e, rest, t)
+			n.setWild(n.star().unbind(e, rest, t), n.hash())
 		case "#":
-			n.hash = n.hash.unbind(e, rest, t)
+			n.setWild(n.star(), n.hash().unbind(e, rest, t))
 		default:
 			h := hashWord(word)
 			n.setKid(e, h, word, n.kid(h, word).unbind(e, rest, t))
 		}
 	}
-	if n.set.Len() == 0 && n.words.Len() == 0 && n.star == nil && n.hash == nil {
+	if n.to.none() && n.words.bits == 0 && n.wild == nil {
 		return nil
 	}
 	return n
@@ -237,52 +261,82 @@ func (n *topicNode) unbind(e *ordmap.Edit, w words, t Target) *topicNode {
 
 // match appends the targets of all patterns that match key and returns from how many sets they come.
 //
-// It walks all patterns at once, word by word: cur is the nodes whose pattern matches the words so far. No node is in it
+// It walks all patterns at once, word by word: cur is the ways to the nodes whose pattern matches the words so far. No node is in it
 // twice: a node is reached from its one parent, or, if it is a "#" node, from itself. So the work per word is bounded by
-// the number of nodes, however many "#" there are.
+// the number of nodes, however many "#" there are. A way that the next word rules out is not taken: most nodes that do not match
+// are never looked at.
 func (n *topicNode) match(dst []Target, key string) ([]Target, int) {
 	if n == nil {
 		return dst, 0
 	}
-	var bufs [2][16]*topicNode
-	cur, next := bufs[0][:0], bufs[1][:0]
+	var bufs [2][8]way
+	cur, next := followHashes(append(bufs[0][:0], wayTo(n)), 0), bufs[1][:0]
 	sets := 0
-	if n.tail == "" {
-		cur = followHashes(append(cur, n), 0)
-	} else if n.ends(pattern(key)) {
-		return n.appendTargets(dst), 1
-	}
-	for w := pattern(key); w.more && len(cur) > 0; {
-		var word string
-		word, w = w.next()
-		for _, n := range cur {
-			if n.isHash {
-				next = append(next, n)
+	for w := firstWord(key); w.is && len(cur) > 0; {
+		after := w.next()
+		for i := range cur {
+			if cur[i].stays {
+				next = append(next, cur[i])
 			}
 		}
-		stay, h := len(next), hashWord(word)
-		for _, n := range cur {
-			for _, n := range [2]*topicNode{n.kid(h, word), n.star} {
-				switch {
-				case n == nil:
-				case n.tail == "":
-					next = append(next, n)
-				case n.ends(w):
-					dst = n.appendTargets(dst)
+		stay := len(next)
+		for i := range cur {
+			if cur[i].next&w.bit == 0 {
+				continue
+			}
+			n := cur[i].node
+			if n.tail != "" {
+				if n.ends(w.from) {
+					dst = n.to.appendTo(dst)
 					sets++
 				}
+				continue
+			}
+			if to := n.words.find(w.hash); to != nil && to.open(after) {
+				if k := to.node; k.word == w.word && k.twin == nil {
+					next = append(next, *to)
+				} else if k = k.twinOf(w.word); k != nil {
+					next = append(next, wayTo(k))
+				}
+			}
+			if n.wild != nil && n.wild.star.open(after) {
+				next = append(next, n.wild.star)
 			}
 		}
-		next = followHashes(next, stay)
-		cur, next = next, cur[:0]
+		w = after
+		cur, next = followHashes(next, stay), cur[:0]
 	}
-	for _, n := range cur {
-		if n.set.Len() > 0 {
-			dst = n.appendTargets(dst)
+	for i := range cur {
+		if n := cur[i].node; cur[i].ends && !n.to.none() {
+			dst = n.to.appendTo(dst)
 			sets++
 		}
 	}
 	return dst, sets
+}
+
+// hashedWord is a word of a key, with what it is compared by.
+type hashedWord struct {
+	is   bool // there is one
+	word string
+	hash uint32
+	bit  uint64
+	from words // it and those after it
+	rest words // those after it
+}
+
+func firstWord(key string) hashedWord { return hashedWord{rest: pattern(key)}.next() }
+
+// next returns the word after w.
+func (w hashedWord) next() (after hashedWord) {
+	if !w.rest.more {
+		return after
+	}
+	after.is, after.from = true, w.rest
+	after.word, after.rest = w.rest.next()
+	after.hash = hashWord(after.word)
+	after.bit = bitOf(after.hash)
+	return after
 }
 
 // ends reports whether the words of n's tail match the words of a key, all of them.
@@ -301,34 +355,25 @@ func (n *topicNode) ends(w words) bool {
 	return t.more == w.more
 }
 
-// followHashes appends the "#" nodes that follow nodes[stay:], for a "#" may stand for no word. nodes[:stay] are "#" nodes
-// that were reached a word ago, together with the "#" nodes that follow them.
-func followHashes(nodes []*topicNode, stay int) []*topicNode {
+// followHashes appends the ways to the "#" nodes that follow list[stay:], for a "#" may stand for no word. list[:stay] leads to "#"
+// nodes that were reached a word ago, together with the "#" nodes that follow them.
+func followHashes(list []way, stay int) []way {
 	var seen map[*topicNode]bool
-	for i := stay; i < len(nodes); i++ {
-		h := nodes[i].hash
-		if h == nil {
+	for i := stay; i < len(list); i++ {
+		if !list[i].hashed {
 			continue
 		}
+		h := &list[i].node.wild.hash
 		if stay > 16 && seen == nil {
 			seen = make(map[*topicNode]bool, stay)
-			for _, n := range nodes[:stay] {
-				seen[n] = true
+			for _, w := range list[:stay] {
+				seen[w.node] = true
 			}
 		}
-		if seen != nil && seen[h] || seen == nil && contains(nodes[:stay], h) {
+		if seen != nil && seen[h.node] || seen == nil && slices.ContainsFunc(list[:stay], func(w way) bool { return w.node == h.node }) {
 			continue
 		}
-		nodes = append(nodes, h)
+		list = append(list, *h)
 	}
-	return nodes
-}
-
-func contains(nodes []*topicNode, n *topicNode) bool {
-	for _, m := range nodes {
-		if m == n {
-			return true
-		}
-	}
-	return false
+	return list
 }
