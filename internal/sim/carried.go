@@ -348,23 +348,38 @@ func (w *World) takeAll() {
 
 // underWay says which queues have letters, or delayed messages, that have yet to go; "": none has.
 func (w *World) underWay() (waits string) {
+	silent := 0 // nobody leads them just now
 	for _, q := range w.withStores() {
+		if q.expired {
+			continue
+		}
+		silent++
 		for _, n := range w.nodes {
 			h := n.handle(q)
-			if h == nil || q.expired || q.home == 0 && h.Leader() != n.id || q.home != 0 && q.home != n.id {
+			if h == nil || q.home == 0 && h.Leader() != n.id || q.home != 0 && q.home != n.id {
+				continue
+			}
+			say := func(dead, late uint64) {
+				if silent--; dead+late > 0 {
+					waits += fmt.Sprintf("queue %d has %d letters and %d delayed messages; ", q.def.ID, dead, late)
+				}
+			}
+			if q.home != 0 {
+				h.Explain(func(x queuehost.Explanation) { say(x.Dead, x.Delayed) })
 				continue
 			}
 			h.MemberState(func(_ uint64, state []byte) {
 				m := queue.New()
 				if err := m.Restore(state); err != nil {
 					w.failf("queue %d: its state cannot be read: %v", q.def.ID, err)
-				} else if dead, late := m.DeadCount(), m.Delayed(); dead+late > 0 {
-					waits += fmt.Sprintf("queue %d has %d letters and %d delayed messages; ", q.def.ID, dead, late)
 				}
+				say(m.DeadCount(), m.Delayed())
 			})
 		}
 	}
-	w.settle()
+	if w.settle(); silent > 0 {
+		waits += fmt.Sprintf("%d queues do not say; ", silent)
+	}
 	return waits
 }
 

@@ -101,7 +101,7 @@ func (k *checker) letter(n *node, q *simQueue, d *queuehost.DeadLetter, id uint6
 		case was.r != r || was.reason != d.Reason:
 			w.failf("queue %d: dead letter %d is of message %d (%v), and was of message %d (%v)", q.def.ID, d.ID, id, d.Reason, was.r.id, was.reason)
 		case w.calm && (was.arrived || w.o.Carried) && q.quiet:
-			w.failf("queue %d: dead letter %d comes again, and was buried", q.def.ID, d.ID)
+			w.failf("queue %d: dead letter %d (message %d) comes again, and was buried", q.def.ID, d.ID, id)
 		}
 		return
 	}
@@ -222,6 +222,9 @@ func (w *World) lettersEnd() {
 			break
 		}
 		w.rest(2)
+	}
+	for i := 0; w.o.Carried && i < 40 && w.underWay() != ""; i++ { // of what was published last
+		w.rest(20)
 	}
 	w.rest(20)
 	for _, q := range slices.Clone(w.withStores()) {
