@@ -183,7 +183,7 @@ func (w *World) targetsOf(q *simQueue) []*simQueue {
 	switch {
 	case !w.o.Carried || w.target[0] == nil || w.target[1] == nil:
 		return nil
-	case q == w.target[1]:
+	case roleOf(q.def.Name) == 2: // be it one that was declared when nobody heard of another one
 		return w.target[2:]
 	case q.isTarget():
 		return nil
