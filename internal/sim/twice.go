@@ -70,10 +70,12 @@ func (r *record) isLive() bool { return r.key != 0 && r.by.q.keys == liveKeys }
 // isTaken reports whether another message with the key of one that was refused may have been in the queue.
 func (k *checker) isTaken(r *record) bool {
 	if r.tx != nil { // it was refused with the others, perhaps
+		keys := map[uint64]bool{}
 		for _, o := range r.tx.published {
-			if k.isTakenAlone(o) {
+			if k.isTakenAlone(o) || o.isLive() && keys[o.key] {
 				return true
 			}
+			keys[o.key] = true
 		}
 	}
 	return k.isTakenAlone(r)
