@@ -194,6 +194,11 @@ func InvalidDelay(header, problem string) *Error {
 	return newError(PreconditionFailed, "invalid header '%s': %s", header, problem)
 }
 
+// InvalidCacheTTL: the header that says for how long an exchange is to know a message again is no number of milliseconds the server can honour.
+func InvalidCacheTTL(header, problem string) *Error {
+	return newError(PreconditionFailed, "invalid header '%s': %s", header, problem)
+}
+
 // InvalidCopies: the CC or BCC header is not a list of routing keys.
 func InvalidCopies(header string) *Error {
 	return newError(PreconditionFailed, "invalid header '%s': must be an array of strings", header)

@@ -87,6 +87,7 @@ var all = map[string]*Error{
 	"UnknownFrameType":     UnknownFrameType(5),
 	"WrongFrameEnd":        WrongFrameEnd(0),
 	"InvalidExpiration":    InvalidExpiration("soon", "not a number of milliseconds"),
+	"InvalidCacheTTL":      InvalidCacheTTL("x-cache-ttl", "it is no integer, but longstr"),
 	"InvalidDelay":         InvalidDelay("x-delay", "not a number of milliseconds"),
 	"InvalidCopies":        InvalidCopies("CC"),
 	"Forced":               Forced("closed by operator"),

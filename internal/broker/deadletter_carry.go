@@ -76,8 +76,9 @@ type carrier struct {
 	properties []byte
 	keys       [][]byte
 	found      []catalog.QueueID
-	key        string // found is for this key, with known
-	known      bool   // it is
+	screened   []routing.Screened // of them
+	key        string             // found is for this key, with known
+	known      bool               // it is
 }
 
 var carriers = sync.Pool{New: func() any { return new(carrier) }}
@@ -203,11 +204,11 @@ func (c *carrier) letter(x *letter, q *catalog.Queue, wanted bool) int64 {
 			continue
 		}
 		if target := c.view.QueueByID(id); target != nil {
-			c.lineUp(x, m, v.Persistent, c.ticket(target))
+			c.lineUp(x, m, v.Persistent, c.ticket(target), c.screen(id))
 		}
 	}
 	if out != nil {
-		c.lineUp(x, m, v.Persistent, &letterTicket{s: c.s, out: out, target: outID})
+		c.lineUp(x, m, v.Persistent, &letterTicket{s: c.s, out: out, target: outID}, nil)
 	}
 	if x.left == 0 && !x.failed { // all that it is for have it
 		c.arrive(x)
@@ -302,6 +303,7 @@ func (c *carrier) look(key string, further []string) (single bool) {
 	}
 	c.found = c.view.Route(c.exchange, &about, c.found[:0])
 	slices.Sort(c.found)
+	c.screened = append(c.screened[:0], about.Screened...)
 	return about.Single
 }
 
@@ -342,7 +344,7 @@ func (c *carrier) ticket(q *catalog.Queue) *letterTicket {
 }
 
 // lineUp lines a letter up for a target.
-func (c *carrier) lineUp(x *letter, m message.Message, persistent bool, t *letterTicket) {
+func (c *carrier) lineUp(x *letter, m message.Message, persistent bool, t *letterTicket, by *queuehost.Screen) {
 	x.targets++
 	if t.out == nil { // it has not begun to run, or is about to go
 		x.failed = x.failed || t.durable || x.every
@@ -353,7 +355,23 @@ func (c *carrier) lineUp(x *letter, m message.Message, persistent bool, t *lette
 		t.lined = linedPool.Get().(*lined)
 		c.sends = append(c.sends, t)
 	}
-	t.lined.publishes = append(t.lined.publishes, queuehost.Publish{Message: m, Persistent: persistent, Carried: !planted.Is(planted.CarriedAsNew), Ticket: t, Seq: x.id})
+	t.lined.publishes = append(t.lined.publishes, queuehost.Publish{Message: m, Persistent: persistent, Carried: !planted.Is(planted.CarriedAsNew), Screen: by, Ticket: t, Seq: x.id})
+}
+
+// screen is by way of which exchange that lets nothing through twice the letter comes to a queue, if there is one. A message that has
+// died is let through: it has been in a queue, and would be nowhere.
+func (c *carrier) screen(id catalog.QueueID) *queuehost.Screen {
+	if !c.to.forwards {
+		return nil
+	}
+	for _, s := range c.screened {
+		if s.Queue.ID() == uint64(id) {
+			if x := c.view.ExchangeByID(c.s.vhost, catalog.ExchangeID(s.Exchange.ID())); x != nil {
+				return screenOf(x)
+			}
+		}
+	}
+	return nil
 }
 
 // arrive notes that nothing is left to do for a letter.

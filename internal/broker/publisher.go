@@ -10,6 +10,7 @@ import (
 	"holdfast/internal/catalog"
 	"holdfast/internal/invariant"
 	"holdfast/internal/message"
+	"holdfast/internal/queue"
 	"holdfast/internal/queuehost"
 	"holdfast/internal/routing"
 	"holdfast/internal/seglog"
@@ -47,6 +48,10 @@ type Publisher struct {
 	here    func(routing.Target) bool
 	found   []catalog.QueueID
 	loose   route // a route that is not remembered
+
+	screens  map[catalog.ExchangeID]*queuehost.Screen // of exchanges that let nothing through twice
+	through  []*queuehost.Screen                      // for one call of Route
+	screened *rare                                    // of the last message that has come through some
 
 	published, routed, dropped uint64 // since the last Flush
 }
@@ -118,6 +123,17 @@ type Route struct {
 type rare struct {
 	kept   *keepers // nil: none
 	hidden []byte
+	// screens are by way of which exchanges that let nothing through twice the queues are reached: one for each slot, nil where there is none; or nothing
+	// at all.
+	screens []*queuehost.Screen
+}
+
+// screened are the screens of a message that took the route.
+func (r *rare) screened() []*queuehost.Screen {
+	if r == nil {
+		return nil
+	}
+	return r.screens
 }
 
 // keepers are the exchanges that keep a message which took the route; nil: none.
@@ -282,12 +298,16 @@ func (p *Publisher) search(t *target, key string, further []string, properties w
 	p.missing, p.replied = false, false
 	p.message = routing.Message{
 		Key: key, Further: further, Properties: properties,
-		Draw: rand.Uint64, Here: p.here, Kept: p.message.Kept[:0],
+		Draw: rand.Uint64, Here: p.here, Kept: p.message.Kept[:0], Screened: p.message.Screened[:0],
 	}
+	p.through = p.through[:0]
 	p.loose.slots = p.find(p.loose.slots[:0], t)
 	p.loose.rare, p.loose.replied = nil, p.replied
 	if len(p.message.Kept) > 0 {
 		p.loose.rare = &rare{kept: newKeepers(p.message.Kept)}
+	}
+	if len(p.through) > 0 {
+		p.loose.rare = p.screening(p.loose.rare)
 	}
 	p.message.Properties = nil
 	return p.message.Single || p.missing
@@ -303,14 +323,58 @@ func (p *Publisher) find(dst []*slot, t *target) []*slot {
 		return dst
 	}
 	p.found = p.view.Route(t.exchange, &p.message, p.found[:0])
+	left := p.message.Screened
 	for _, id := range p.found {
+		var by *queuehost.Screen
+		if len(left) > 0 && left[0].Queue.ID() == uint64(id) {
+			by, left = p.screen(catalog.ExchangeID(left[0].Exchange.ID())), left[1:]
+		}
 		if h := p.c.b.handleByID(p.view, id); h != nil {
 			dst = append(dst, p.slot(h))
+			if len(p.message.Screened) > 0 {
+				p.through = append(p.through, by)
+			}
 		} else {
 			p.missing = true
 		}
 	}
 	return dst
+}
+
+// screening is a rare with what was found of screens: that of the message before, as a rule.
+func (p *Publisher) screening(r *rare) *rare {
+	if r == nil && p.screened != nil && slices.Equal(p.screened.screens, p.through) {
+		return p.screened
+	}
+	kept := r.keepers()
+	r = &rare{kept: kept, screens: slices.Clone(p.through)}
+	if kept == nil {
+		p.screened = r
+	}
+	return r
+}
+
+// screen is what queues are told of an exchange of the vhost that lets nothing through twice.
+func (p *Publisher) screen(id catalog.ExchangeID) *queuehost.Screen {
+	s := p.screens[id]
+	if x := p.view.ExchangeByID(p.c.vhost, id); s == nil && x != nil {
+		if p.screens == nil || len(p.screens) >= maxSlots {
+			p.screens = map[catalog.ExchangeID]*queuehost.Screen{}
+		}
+		s = screenOf(x)
+		p.screens[id] = s
+	}
+	return s
+}
+
+// screenOf is what queues are told of an exchange that lets nothing through twice. That of one exchange is always the same.
+func screenOf(x *catalog.Exchange) *queuehost.Screen {
+	keys, ms := x.Remembers()
+	s := &queuehost.Screen{Exchange: uint64(x.ID), Keys: keys}
+	if ms > 0 {
+		s.Window = queue.Most(ms)
+	}
+	return s
 }
 
 // findNamed appends the slot of a queue, unless it is there.
@@ -361,6 +425,11 @@ func (p *Publisher) routeExamined(t *target, key []byte, properties wire.Propert
 		}
 	}
 	headers := properties.Headers()
+	if t.exchange != nil && t.exchange.Routes() == catalog.Deduplication {
+		if problem := message.CheckCacheTTL(properties); problem != "" {
+			return Route{}, amqperr.InvalidCacheTTL(message.CacheTTLHeader, problem)
+		}
+	}
 	cc, hasCC := headers.Get("CC")
 	bcc, hasBCC := headers.Get("BCC")
 	if hasCC || hasBCC {
@@ -409,7 +478,7 @@ func (p *Publisher) routeCopies(t *target, key []byte, properties wire.Propertie
 	}
 	r.properties, r.stripped = properties.WithHeaders(kept), true
 	if len(hidden) > 0 {
-		r.rare = &rare{r.rare.keepers(), hidden}
+		r.rare = &rare{r.rare.keepers(), hidden, r.rare.screened()}
 	}
 	return r, nil
 }
@@ -446,7 +515,11 @@ func (p *Publisher) Publish(r *Route, m Publish) {
 		Message: m.Message, Persistent: m.Persistent, Plain: r.plain, Ticket: m.Ticket, Seq: m.Seq, Unhurried: m.Unhurried,
 		Credit: p.c.credit,
 	}
-	for _, s := range r.slots {
+	screens := r.rare.screened()
+	for i, s := range r.slots {
+		if screens != nil {
+			q.Screen = screens[i]
+		}
 		if s.lined == nil {
 			s.lined = linedPool.Get().(*lined)
 			p.dirty = append(p.dirty, s)

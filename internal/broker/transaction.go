@@ -11,6 +11,7 @@ import (
 // Held is a route that stays good until a transaction ends.
 type Held struct {
 	slots      []*slot
+	screens    []*queuehost.Screen
 	kept       *keepers
 	generation uint64 // of the vhost, when the route was found
 	unroutable bool
@@ -18,7 +19,7 @@ type Held struct {
 
 // Hold keeps a route.
 func (p *Publisher) Hold(r *Route) Held {
-	h := Held{r.slots, r.rare.keepers(), p.generation, r.Unroutable()}
+	h := Held{r.slots, r.rare.screened(), r.rare.keepers(), p.generation, r.Unroutable()}
 	if len(r.slots) > 0 && len(p.loose.slots) > 0 && &r.slots[0] == &p.loose.slots[0] {
 		h.slots = slices.Clone(r.slots)
 	}
@@ -42,7 +43,10 @@ func (p *Publisher) PublishHeld(h *Held, m message.Message) {
 		return
 	}
 	q := queuehost.Publish{Message: m, Persistent: m.Persistent(), Credit: p.c.credit}
-	for _, s := range h.slots {
+	for i, s := range h.slots {
+		if h.screens != nil {
+			q.Screen = h.screens[i]
+		}
 		l := p.line(s.handle)
 		l.publishes = append(l.publishes, q)
 	}

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"slices"
 
 	"holdfast/internal/message"
@@ -18,6 +19,7 @@ var routingKinds = map[ExchangeType]routing.Kind{
 	Random:         routing.Random,
 	LocalRandom:    routing.LocalRandom,
 	RecentHistory:  routing.History,
+	Deduplication:  routing.Once,
 }
 
 // kind is how the exchange matches.
@@ -53,8 +55,12 @@ func (v *View) Route(x *Exchange, m *routing.Message, dst []QueueID) []QueueID {
 	if !simple {
 		return v.routeOn(x, found, m, dst)
 	}
+	by := x.screens(m)
 	for _, t := range found {
 		dst = append(dst, QueueID(t.ID()))
+		if by {
+			m.Screened = append(m.Screened, routing.Screened{Queue: t, Exchange: routing.ToExchange(uint64(x.ID))})
+		}
 	}
 	return dst
 }
@@ -77,15 +83,33 @@ func (v *View) routeDefault(x *Exchange, m *routing.Message, dst []QueueID) []Qu
 func (x *Exchange) match(m *routing.Message, dst []routing.Target) []routing.Target {
 	if x.Store != 0 {
 		m.Single = true
-		if message.Delay(m.Properties) > 0 {
+		if x.delays(m) {
 			return append(dst, routing.ToQueue(uint64(x.Store)))
 		}
 	}
-	if x.Routes() == RecentHistory {
+	switch x.Routes() {
+	case RecentHistory:
 		m.Kept = append(m.Kept, routing.ToExchange(uint64(x.ID)))
+	case Deduplication:
+		m.Single = true
 	}
 	return x.index.Match(dst, m)
 }
+
+// screens reports whether the queues that are reached by way of x are to take the message only if they have had none with its key.
+// One that x delays first is screened when it leaves.
+func (x *Exchange) screens(m *routing.Message) bool {
+	return x.Routes() == Deduplication && message.HasHeaderKey(m.Properties) && !x.delays(m)
+}
+
+// delays reports whether x keeps the message for a time.
+func (x *Exchange) delays(m *routing.Message) bool {
+	return x.Store != 0 && message.Delay(m.Properties) > 0
+}
+
+// Remembers returns how many keys a queue is to remember of what has come through x, and for how many milliseconds, if x lets nothing through twice; 0:
+// as long as there is room.
+func (x *Exchange) Remembers() (keys, ms uint64) { return routing.Cached(x.Args) }
 
 // routeOn is Route for an exchange that has chosen found, some further exchange or nothing at all.
 func (v *View) routeOn(x *Exchange, found []routing.Target, m *routing.Message, dst []QueueID) []QueueID {
@@ -93,14 +117,23 @@ func (v *View) routeOn(x *Exchange, found []routing.Target, m *routing.Message, 
 	if vh == nil {
 		return dst
 	}
-	start := len(dst)
+	start, from := len(dst), len(m.Screened)
 	seen := map[ExchangeID]bool{x.ID: true}
-	var work []*Exchange
+	// What lies behind an exchange that screens comes after all that can be reached otherwise.
+	var work, screens []*Exchange
+	var by routing.Target // the last one that screens, on the way to x; 0: none
 	visit := func(name string) {
 		if next, ok := vh.exchanges.Get(name); ok && !seen[next.ID] {
 			seen[next.ID] = true
-			work = append(work, next)
+			if next.screens(m) {
+				screens = append(screens, next)
+			} else {
+				work = append(work, next)
+			}
 		}
+	}
+	if x.screens(m) {
+		by = routing.ToExchange(uint64(x.ID))
 	}
 	for {
 		if len(found) == 0 {
@@ -111,16 +144,39 @@ func (v *View) routeOn(x *Exchange, found []routing.Target, m *routing.Message, 
 		for _, t := range found {
 			if !t.IsExchange() {
 				dst = append(dst, QueueID(t.ID()))
+				if by != 0 {
+					m.Screened = append(m.Screened, routing.Screened{Queue: t, Exchange: by})
+				}
 			} else if name, ok := vh.exchangeIDs.Get(ExchangeID(t.ID())); ok {
 				visit(name)
 			}
 		}
-		if len(work) == 0 {
+		if len(work) > 0 {
+			x, work = work[len(work)-1], work[:len(work)-1]
+		} else if len(screens) > 0 {
+			x, screens = screens[0], screens[1:]
+			by = routing.ToExchange(uint64(x.ID))
+		} else {
 			break
 		}
-		x, work = work[len(work)-1], work[:len(work)-1]
 		found = x.match(m, found[:0])
 	}
+	m.Screened = append(m.Screened[:from], onlyScreened(dst[start:], m.Screened[from:])...)
 	slices.Sort(dst[start:])
 	return dst[:start+len(slices.Compact(dst[start:]))]
+}
+
+// onlyScreened returns of the queues that are reached by way of an exchange which screens those that are reached in no other way, each once and in
+// order. all are the queues in the order in which they were reached, so that of one reached in both ways the other way is the first.
+func onlyScreened(all []QueueID, some []routing.Screened) []routing.Screened {
+	if len(some) == 0 {
+		return nil
+	}
+	others := map[QueueID]bool{}
+	for _, id := range all[:len(all)-len(some)] {
+		others[id] = true
+	}
+	some = slices.DeleteFunc(some, func(s routing.Screened) bool { return others[QueueID(s.Queue.ID())] })
+	slices.SortStableFunc(some, func(a, b routing.Screened) int { return cmp.Compare(a.Queue, b.Queue) })
+	return slices.CompactFunc(some, func(a, b routing.Screened) bool { return a.Queue == b.Queue })
 }

@@ -104,8 +104,18 @@ func describeEffective(e *Effective) string {
 func route(v *View, x *Exchange, key string, headers wire.Table) string {
 	var names []string
 	var p wire.Properties
-	for _, id := range v.Route(x, &routing.Message{Key: key, Properties: p.WithHeaders(headers)}, nil) {
-		names = append(names, v.QueueByID(id).Name)
+	m := &routing.Message{Key: key, Properties: p.WithHeaders(headers)}
+	left := 0
+	for _, id := range v.Route(x, m, nil) {
+		name := v.QueueByID(id).Name
+		if left < len(m.Screened) && m.Screened[left].Queue == routing.ToQueue(uint64(id)) { // they are in the same order
+			name += " by " + v.ExchangeByID(x.VHost, ExchangeID(m.Screened[left].Exchange.ID())).Name
+			left++
+		}
+		names = append(names, name)
+	}
+	if left < len(m.Screened) {
+		names = append(names, "and others that are screened")
 	}
 	slices.Sort(names)
 	return "[" + strings.Join(names, " ") + "]"

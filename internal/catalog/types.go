@@ -100,6 +100,7 @@ const (
 	LocalRandom    ExchangeType = "x-local-random"
 	RecentHistory  ExchangeType = "x-recent-history"
 	Delayed        ExchangeType = "x-delayed-message"
+	Deduplication  ExchangeType = "x-message-deduplication"
 )
 
 // Exchange is the definition of an exchange together with its routing index as of the view it was read from. It is

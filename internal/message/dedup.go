@@ -3,6 +3,7 @@ package message
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"math"
 
 	"holdfast/internal/wire"
@@ -15,6 +16,9 @@ const (
 	// PublisherHeader says who has published a message, SequenceHeader which of its messages it is.
 	PublisherHeader = "x-publisher-id"
 	SequenceHeader  = "x-publisher-sequence"
+	// CacheTTLHeader says for how many milliseconds the key of a message is remembered that goes through an exchange of the type
+	// x-message-deduplication.
+	CacheTTLHeader = "x-cache-ttl"
 )
 
 // Key is a hash of what tells messages apart.
@@ -51,6 +55,41 @@ func HeaderKey(p wire.Properties) (key Key, ok bool) {
 		return key, false // nothing, a table, or an array
 	}
 	return keyOf(b), true
+}
+
+// HasHeaderKey reports whether a message has a key by DeduplicationHeader.
+func HasHeaderKey(p wire.Properties) bool {
+	if !p.Has(wire.Headers) {
+		return false
+	}
+	v, ok := p.Headers().Get(DeduplicationHeader)
+	return ok && v.Kind != wire.KindArray && v.Kind != wire.KindTable && v.Kind != wire.KindVoid
+}
+
+// CacheTTL is what CacheTTLHeader says, in ms: 0 if that is negative. ok is false if the message does not say, or says what makes no sense.
+func CacheTTL(p wire.Properties) (ms uint64, ok bool) {
+	if !p.Has(wire.Headers) {
+		return 0, false
+	}
+	v, ok := p.Headers().Get(CacheTTLHeader)
+	n, isInt := v.Int()
+	if !ok || !isInt || n > MostDelay {
+		return 0, false
+	}
+	return uint64(max(n, 0)), true
+}
+
+// CheckCacheTTL returns what is wrong with CacheTTLHeader, "" if nothing is. Without a value (void) it counts as not there.
+func CheckCacheTTL(p wire.Properties) (problem string) {
+	v, ok := p.Headers().Get(CacheTTLHeader)
+	n, isInt := v.Int()
+	switch {
+	case !ok || v.Kind == wire.KindVoid || isInt && n <= MostDelay:
+		return ""
+	case isInt:
+		return fmt.Sprintf("it is longer than ten years in milliseconds: %d", n)
+	}
+	return "it is no integer, but " + v.TypeName()
 }
 
 // IDKey is the key of a message by its message id, and whether it has one.

@@ -24,7 +24,7 @@ func TestHeaderKeys(t *testing.T) {
 	for i, values := range same {
 		for _, v := range values {
 			key, ok := with(v)
-			if !ok || key == (Key{}) {
+			if !ok || key == (Key{}) || !HasHeaderKey(wire.NewProperties(wire.PropertySet{Headers: wire.Table{}.Append(DeduplicationHeader, v)})) {
 				t.Fatalf("%T %v has no key", v, v)
 			}
 			if j, is := seen[key]; is && j != i {
@@ -37,12 +37,12 @@ func TestHeaderKeys(t *testing.T) {
 		t.Errorf("%d keys, want %d", len(seen), len(same))
 	}
 	for _, v := range []any{nil, []any{int32(1)}, []any{}, wire.Table{}, wire.Table{}.Append("a", int32(1))} {
-		if _, ok := with(v); ok {
+		if _, ok := with(v); ok || HasHeaderKey(wire.NewProperties(wire.PropertySet{Headers: wire.Table{}.Append(DeduplicationHeader, v)})) {
 			t.Errorf("%v has a key", v)
 		}
 	}
 	for _, p := range []wire.PropertySet{{}, {Headers: wire.Table{}.Append("other", "1")}} {
-		if _, ok := HeaderKey(wire.NewProperties(p)); ok {
+		if _, ok := HeaderKey(wire.NewProperties(p)); ok || HasHeaderKey(wire.NewProperties(p)) {
 			t.Errorf("%v has a key", p)
 		}
 	}
@@ -70,5 +70,30 @@ func TestKeysOfIDsAndPublishers(t *testing.T) {
 	}
 	if _, _, ok := PublisherKey(wire.NewProperties(wire.PropertySet{})); ok {
 		t.Error("nobody is a publisher")
+	}
+}
+
+// R552 R557: for how long a message is to be known, and what makes no sense as that.
+func TestCacheTTL(t *testing.T) {
+	for _, c := range []struct {
+		header  any
+		ms      uint64
+		ok      bool
+		problem string
+	}{
+		{int8(5), 5, true, ""}, {int64(MostDelay), MostDelay, true, ""}, {int32(0), 0, true, ""}, {int64(-1 << 63), 0, true, ""}, {nil, 0, false, ""},
+		{int64(MostDelay + 1), 0, false, "it is longer than ten years in milliseconds: 315360000001"}, {"5", 0, false, "it is no integer, but longstr"},
+		{5.0, 0, false, "it is no integer, but double"},
+	} {
+		p := wire.NewProperties(wire.PropertySet{Headers: wire.Table{}.Append(CacheTTLHeader, c.header)})
+		if ms, ok := CacheTTL(p); ms != c.ms || ok != c.ok {
+			t.Errorf("%T %v: %d, %v", c.header, c.header, ms, ok)
+		}
+		if problem := CheckCacheTTL(p); problem != c.problem {
+			t.Errorf("%T %v: %q", c.header, c.header, problem)
+		}
+	}
+	if _, ok := CacheTTL(wire.NewProperties(wire.PropertySet{})); ok {
+		t.Error("no headers say something")
 	}
 }

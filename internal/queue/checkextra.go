@@ -22,6 +22,7 @@ func (w *checker) extra(x *extra) {
 	there := w.there()
 	w.notes(&x.deadlines, there, "deadline")
 	w.keys(x, there)
+	w.screens(x)
 	x.dead.all(func(d deadRun) { there = append(there, Numbers{d.first, d.last}) })
 	w.notes(&x.sizes, joined(there), "size")
 	w.that(x.sized() || x.sizes.count == 0, "sizes that nobody asks for")

@@ -50,6 +50,7 @@ const (
 	fieldTx
 	fieldParts
 	fieldCarried // without a value
+	fieldScreen  // exchange, key of 16 bytes, window, keys
 
 	fieldsAll = 1<<iota - 1
 )
@@ -112,7 +113,7 @@ func (c *Command) rareMask() uint64 {
 	return maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter) |
 		maskIf(t.Heard, fieldHeard) | bit(t.Set != nil, fieldSet) | maskIf(uint64(t.TTL), fieldTTL) | maskIf(t.Delay, fieldDelay) |
 		maskIf(t.Timeout, fieldTimeout) | bit(t.Key != Key{}, fieldKey) | maskIf(uint64(t.Sequence), fieldSequence) |
-		maskIf(uint64(t.Tx), fieldTx) | maskIf(t.Parts, fieldParts) | bit(t.Carried, fieldCarried)
+		maskIf(uint64(t.Tx), fieldTx) | maskIf(t.Parts, fieldParts) | bit(t.Carried, fieldCarried) | bit(t.Screen != nil, fieldScreen)
 }
 
 func (c *Command) appendRare(dst []byte) []byte {
@@ -137,6 +138,9 @@ func (c *Command) appendRare(dst []byte) []byte {
 		if f != 0 {
 			dst = bytecodec.AppendUint(dst, f)
 		}
+	}
+	if t.Screen != nil {
+		dst = appendScreen(dst, t.Screen)
 	}
 	return dst
 }
@@ -274,6 +278,11 @@ func (d *decoder) rare(c *Command, mask uint64) {
 	}
 	if mask&fieldParts != 0 {
 		c.Terms.Parts = d.Uint()
+	}
+	if mask&fieldScreen != 0 {
+		if c.Terms.Screen = d.screen(); c.Kind != Enqueue || c.Count != 1 {
+			d.Fail()
+		}
 	}
 	if c.Terms != nil && *c.Terms == noTerms {
 		c.Terms = nil

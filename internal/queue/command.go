@@ -191,6 +191,7 @@ type Terms struct {
 	// Carried: the messages of an Enqueue are no publisher's, but come from another queue that keeps them, and tries again
 	// should they be refused. So what is refused of them is not dead.
 	Carried bool
+	Screen  *Screen // Enqueue of one message: it has come through an exchange that lets nothing through twice; nil: it has not
 }
 
 var noTerms Terms

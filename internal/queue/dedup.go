@@ -287,11 +287,11 @@ func (m *Machine) Keys() (n int, bytes uint64) {
 		return 0, 0
 	}
 	k := &m.extra.keys
-	if len(k.publishers) > 0 {
-		return len(k.publishers), k.publisherBytes()
-	}
 	n = len(k.byKey) + len(k.within)
-	return n, uint64(n) * KeyCost
+	for _, s := range m.extra.screens {
+		n += len(s.places)
+	}
+	return n + len(k.publishers), uint64(n)*KeyCost + k.publisherBytes()
 }
 
 func (e *encoder) keys(k *keys) {

@@ -34,6 +34,7 @@
 //	dead.go         messages that a letter is to tell of
 //	deadline.go     messages that expire
 //	later.go        messages that wait for a time
+//	dedup.go        messages that come twice; screen.go: by way of an exchange that lets nothing through twice
 //	weigh.go        the sizes of messages
 //	single.go       the single active consumer
 //	attr.go         the history of a message

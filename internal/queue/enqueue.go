@@ -53,7 +53,7 @@ func (m *Machine) enqueue(c *Command, fx *Effects) {
 		m.enqueuePart(c, s, run{first, last, a}, fx)
 		return
 	}
-	if m.extra != nil || c.Terms != nil && (c.Terms.TTL > 0 || c.Terms.Delay > 0) {
+	if m.extra != nil || c.Terms != nil && (c.Terms.TTL > 0 || c.Terms.Delay > 0 || c.Terms.Screen != nil) {
 		m.rare()
 		m.admit(c, s, before, run{first, last, a}, fx)
 		return

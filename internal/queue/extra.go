@@ -13,11 +13,12 @@ type extra struct {
 	yields bool       // the active one gives way as soon as it holds nothing
 	doubt  bool       // it may be another one after the command
 
-	deadlines notes   // times in nanoseconds, of ready and held messages
-	sizes     notes   // of one message each, of ready, held and dead messages; nothing if they are of no interest
-	unweighed notes   // of the others of these, where they are
-	keys      keys    // to find duplicates; nothing if they are not looked for
-	fresh     Numbers // messages of the command being applied, which do not expire before it is over
+	deadlines notes     // times in nanoseconds, of ready and held messages
+	sizes     notes     // of one message each, of ready, held and dead messages; nothing if they are of no interest
+	unweighed notes     // of the others of these, where they are
+	keys      keys      // to find duplicates; nothing if they are not looked for
+	screens   []*screen // what has come through exchanges that let nothing through twice, by their ids
+	fresh     Numbers   // messages of the command being applied, which do not expire before it is over
 }
 
 // rare returns m.extra, made if it is not there.
@@ -75,6 +76,7 @@ func (m *Machine) passTime(fx *Effects) {
 	if m.extra.set.Deduplicate != NoKey {
 		m.extra.keepWindow(m.now / millisecond)
 	}
+	m.extra.keepScreens(m.now / millisecond)
 	if m.ripen(fx) {
 		m.serve(fx)
 	}
@@ -96,7 +98,7 @@ func (m *Machine) afterwards(fx *Effects) {
 
 // none reports whether there is nothing in it.
 func (x *extra) none() bool {
-	return x.set == (Settings{}) && x.dead.given == 0 && x.deadlines.count == 0 && x.waiting.count == 0
+	return x.set == (Settings{}) && x.dead.given == 0 && x.deadlines.count == 0 && x.waiting.count == 0 && len(x.screens) == 0
 }
 
 // all calls f for the runs of messages that are neither ready nor held.

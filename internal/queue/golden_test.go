@@ -68,6 +68,8 @@ func TestSnapshotBytesOfRareStay(t *testing.T) {
 			goldenKeys(m, &Settings{Deduplicate: PublisherKey, WindowBytes: 1 << 20})
 		case "generation":
 			m.Apply(&Entry{Index: m.Applied() + 1, Commands: []Command{{Kind: Set, Epoch: 300, Terms: &Terms{Set: &Settings{}}}}}, &Effects{})
+		case "screens":
+			goldenScreens(m)
 		}
 		restored(t, m)
 		return hex.Dump(m.AppendSnapshot(nil))
@@ -161,6 +163,19 @@ func goldenKeys(m *Machine, set *Settings) {
 		m.Apply(&Entry{Index: m.Applied() + 1, Time: m.now + 1e9*i + 3e6, Commands: []Command{
 			{Kind: Set, Terms: &Terms{Set: set}}, in(1, uint64(i), true), in(2, 5+4*uint64(i), false), in(2, 6, true), in(2, 6, true),
 			{Kind: SessionOpen, Session: 3}, {Kind: Attach, Session: 3, Consumer: consumer, Credit: 0, Terms: &Terms{Timeout: 5e9}},
+		}}, &Effects{})
+	}
+}
+
+// goldenScreens has messages come through exchanges that let nothing through twice, and some be in a transaction.
+func goldenScreens(m *Machine) {
+	in := func(exchange uint64, key byte, window Limit, tx uint32) Command {
+		return Command{Kind: Enqueue, Count: 1, Session: 3, Persistent: key%2 > 0, Terms: &Terms{Tx: tx, Screen: &Screen{Exchange: exchange, Key: Key{key, 15: key}, Window: window, Keys: 9}}}
+	}
+	for i := range int64(2) {
+		k := byte(10 * i)
+		m.Apply(&Entry{Index: m.Applied() + 1, Time: m.now + 1e9*i + 5e6, Commands: []Command{
+			in(300, k+1, 0, 0), in(300, k+2, Most(60_000), 0), in(7, k+1, Most(9000), 0), in(7, k+2, 0, 4), in(7, k+3, Most(1), 4),
 		}}, &Effects{})
 	}
 }

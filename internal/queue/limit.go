@@ -17,10 +17,15 @@ func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Ef
 	if m.extra.deadFull() {
 		reason = DeadFull
 	}
+	screen := c.terms().Screen
+	if (keyed || screen != nil) && c.Count != 1 {
+		invariant.Failf("queue: %d messages have one key", c.Count)
+	}
+	if m.isScreened(screen) {
+		m.release(block.first, 1, block.attr, Duplicate, fx)
+		return
+	}
 	if keyed {
-		if c.Count != 1 {
-			invariant.Failf("queue: %d messages have one key", c.Count)
-		}
 		switch forever := m.extra.set.forever(); {
 		case forever && m.isRepeated(c):
 			m.release(block.first, 1, block.attr, Duplicate, fx)
@@ -34,6 +39,9 @@ func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Ef
 		if n > 0 {
 			if keyed {
 				m.keep(c, block.first)
+			}
+			if screen != nil {
+				m.pass(screen, !c.Persistent)
 			}
 			m.letIn(run{block.first, block.first + Number(n) - 1, block.attr}, Most(size), delay, deadline, mortal, fx)
 			block.first += Number(n)

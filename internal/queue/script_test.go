@@ -38,6 +38,10 @@ func TestScripts(t *testing.T) {
 					fmt.Fprintf(&out, "%s\n", line)
 					fx := &Effects{}
 					e := &Entry{Index: m.Applied() + 1, Time: int64(m.Applied()+1) * 1e9}
+					if d.HasArg("ms") {
+						d.ScanArgs(t, "ms", &e.Time)
+						e.Time *= 1e6
+					}
 					for _, c := range strings.Split(line, ";") {
 						e.Commands = append(e.Commands, parseCommand(t, c))
 					}

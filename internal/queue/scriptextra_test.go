@@ -27,6 +27,20 @@ func parseRare(c *Command, w string) bool {
 		c.own()
 		copy(c.Terms.Key[:], value)
 		return true
+	case name == "screen": // exchange/key/ms/keys; ms: - is as long as there is room
+		f := strings.Split(value, "/")
+		c.own()
+		c.Terms.Screen = &Screen{Keys: 1000}
+		c.Terms.Screen.Exchange, err = strconv.ParseUint(f[0], 10, 64)
+		copy(c.Terms.Screen.Key[:], f[1])
+		if len(f) > 2 && f[2] != "-" {
+			n, err = strconv.ParseUint(f[2], 10, 64)
+			c.Terms.Screen.Window = Most(n)
+		}
+		if len(f) > 3 && err == nil {
+			c.Terms.Screen.Keys, err = strconv.ParseUint(f[3], 10, 64)
+		}
+		return err == nil
 	case name == "sequence":
 		c.own()
 		c.Terms.Sequence = Most(n)
@@ -147,6 +161,16 @@ func printRareState(out *strings.Builder, m *Machine) {
 		for _, r := range p.ranges {
 			fmt.Fprintf(out, ", %v", ids(r.First, r.Last))
 		}
+		fmt.Fprintln(out)
+	}
+	for _, s := range x.screens {
+		fmt.Fprintf(out, "through exchange %d:", s.exchange)
+		s.all(func(p *passed) {
+			fmt.Fprintf(out, " %s", strings.TrimRight(string(p.key[:]), "\x00"))
+			if p.end != 0 {
+				fmt.Fprintf(out, " until %v", time.Duration(p.end*1e6))
+			}
+		})
 		fmt.Fprintln(out)
 	}
 	if x.sized() {

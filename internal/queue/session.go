@@ -159,6 +159,7 @@ func (m *Machine) recover(c *Command, fx *Effects) {
 
 	if m.extra != nil {
 		m.extra.recoverKeys()
+		m.extra.recoverScreens()
 	}
 	tellAll := m.handedOut && !c.Clean
 	dropped := m.recoverDead(fx) + m.recoverLater(fx)

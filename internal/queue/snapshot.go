@@ -77,9 +77,14 @@ const (
 	// sectionSetAt: the generation of what the settings come from.
 	sectionSetAt = 19
 	// sectionTransactions: for each transaction under way, by session and as they began: session, key, number of blocks, each: first
-	// number, length, history, size of a message (a limit), time to live (a limit), delay, 1 if it has a key, key, sequence number (a limit); number of settlements, each: consumer, first
+	// number, length, history, size of a message (a limit), time to live (a limit), delay, 1 if it has a key and 2 if it has a screen, key, screen as in a
+	// command, sequence number (a limit); number of settlements, each: consumer, first
 	// id, how many more, twice the settlement and 1 if it is blameless.
 	sectionTransactions = 24
+	// sectionScreens: for each exchange that lets nothing through twice, by id: id, time of the last message in milliseconds, number of
+	// keys; each, the oldest first: time, less the one before, shifted by one, with bit 0 set if its message is transient; for how
+	// long after that it is remembered, 0: without an end; key.
+	sectionScreens = 25
 )
 
 const (

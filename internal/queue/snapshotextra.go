@@ -51,6 +51,13 @@ func (e *encoder) extra(m *Machine) {
 		}
 	})
 	e.section(sectionTransactions, func() { e.transactions(m) })
+	if x := m.extra; x != nil {
+		e.section(sectionScreens, func() {
+			for _, s := range x.screens {
+				e.screen(s)
+			}
+		})
+	}
 }
 
 func (e *encoder) later(w *waiting) {
@@ -148,6 +155,8 @@ func (m *Machine) restoreExtra(tag byte, d *decoder) {
 		if m.setAt = d.Uint(); m.setAt == 0 {
 			d.Fail()
 		}
+	case sectionScreens:
+		m.restoreScreen(d)
 	default:
 		d.Fail()
 	}

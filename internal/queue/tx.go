@@ -24,6 +24,8 @@ type part struct {
 	delay uint64
 	key   Key // of one message
 	seq   Limit
+
+	screen *Screen // of one message
 }
 
 // transaction returns the place of a transaction in s.under, or -1.
@@ -64,7 +66,7 @@ func (m *Machine) enqueuePart(c *Command, s *session, r run, fx *Effects) {
 		m.release(r.first, r.len(), r.attr, Aborted, fx)
 		return
 	}
-	p := part{run: r, ttl: c.terms().TTL, delay: c.terms().Delay, key: c.terms().Key, seq: c.terms().Sequence}
+	p := part{run: r, ttl: c.terms().TTL, delay: c.terms().Delay, key: c.terms().Key, seq: c.terms().Sequence, screen: c.terms().Screen}
 	if m.extra != nil && m.extra.sized() {
 		p.size = Most(c.Bytes / uint64(c.Count))
 	}
@@ -76,7 +78,7 @@ func (m *Machine) enqueuePart(c *Command, s *session, r run, fx *Effects) {
 // add appends messages, joined with those before if they are alike.
 func (t *transaction) add(p part) {
 	if n := len(t.blocks); n > 0 {
-		if l := &t.blocks[n-1]; p.follows(l.run) && p.size == l.size && p.ttl == l.ttl && p.delay == l.delay && p.key == l.key && p.key == (Key{}) {
+		if l := &t.blocks[n-1]; p.follows(l.run) && p.size == l.size && p.ttl == l.ttl && p.delay == l.delay && p.key == l.key && p.key == (Key{}) && p.screen == nil && l.screen == nil {
 			l.last = p.last
 			return
 		}
@@ -133,7 +135,7 @@ func (m *Machine) commit(c *Command, fx *Effects) {
 			m.release(p.first, p.len(), p.attr, Aborted, fx)
 			continue
 		}
-		if m.extra == nil && p.ttl == 0 && p.delay == 0 {
+		if m.extra == nil && p.ttl == 0 && p.delay == 0 && p.screen == nil {
 			m.insert(p.run)
 			m.serve(fx)
 			continue
@@ -141,6 +143,9 @@ func (m *Machine) commit(c *Command, fx *Effects) {
 		m.rare()
 		if c := p.keyed(); m.extra.keyed(c) && !m.isRepeated(c) {
 			m.keep(c, p.first)
+		}
+		if p.screen != nil && !m.isScreened(p.screen) {
+			m.pass(p.screen, p.attr.is(flagTransient))
 		}
 		delay := wholeMilliseconds(p.delay)
 		deadline, mortal := m.deadline(p.ttl, delay)
@@ -162,42 +167,79 @@ func (p *part) keyed() *Command {
 // sift looks for duplicates, of what was there before and of what comes earlier in the transaction. Those that count as accepted leave it; for one that would
 // be refused it returns Duplicate, and nothing has changed.
 func (m *Machine) sift(t *transaction, fx *Effects) Reason {
-	if m.extra == nil || m.extra.set.Deduplicate == NoKey {
-		return 0
+	screened := m.screened(t)
+	keys := m.repeats(t, screened)
+	if len(keys) > 0 && !m.extra.set.forever() {
+		return Duplicate
 	}
-	type keySeq struct {
-		key Key
-		seq Limit
-	}
-	seen := map[keySeq]bool{}
-	forever, byPublisher := m.extra.set.forever(), m.extra.set.Deduplicate == PublisherKey
-	repeated := func(p part) bool {
-		c := p.keyed()
-		if !m.extra.keyed(c) || byPublisher && p.seq == 0 {
-			return false
-		}
-		k := keySeq{p.key, p.seq}
-		if !byPublisher {
-			k.seq = 0
-		}
-		was := seen[k]
-		seen[k] = true
-		return was || m.isRepeated(c)
-	}
-	if !forever {
-		if slices.ContainsFunc(t.blocks, repeated) {
-			return Duplicate
-		}
+	if len(screened)+len(keys) == 0 {
 		return 0
 	}
 	t.blocks = slices.DeleteFunc(t.blocks, func(p part) bool {
-		if !repeated(p) {
+		if !screened[p.first] && !keys[p.first] {
 			return false
 		}
 		m.release(p.first, 1, p.attr, Duplicate, fx)
 		return true
 	})
 	return 0
+}
+
+// screened returns the messages of a transaction that are duplicates of such as came through the same exchange.
+func (m *Machine) screened(t *transaction) (twice map[Number]bool) {
+	type passing struct {
+		exchange uint64
+		key      Key
+	}
+	var seen map[passing]bool
+	for i := range t.blocks {
+		p := &t.blocks[i]
+		if p.screen == nil {
+			continue
+		}
+		if seen == nil {
+			seen, twice = map[passing]bool{}, map[Number]bool{}
+		}
+		k := passing{p.screen.Exchange, p.screen.Key}
+		if seen[k] || m.isScreened(p.screen) {
+			twice[p.first] = true
+		} else if p.screen.Window != Most(0) {
+			seen[k] = true
+		}
+	}
+	return twice
+}
+
+// repeats returns the other messages of a transaction of which the queue knows the keys.
+func (m *Machine) repeats(t *transaction, but map[Number]bool) (twice map[Number]bool) {
+	if m.extra == nil || m.extra.set.Deduplicate == NoKey {
+		return nil
+	}
+	type keySeq struct {
+		key Key
+		seq Limit
+	}
+	seen := map[keySeq]bool{}
+	byPublisher := m.extra.set.Deduplicate == PublisherKey
+	for i := range t.blocks {
+		p := &t.blocks[i]
+		c := p.keyed()
+		if but[p.first] || !m.extra.keyed(c) || byPublisher && p.seq == 0 {
+			continue
+		}
+		k := keySeq{p.key, p.seq}
+		if !byPublisher {
+			k.seq = 0
+		}
+		if seen[k] || m.isRepeated(c) {
+			if twice == nil {
+				twice = map[Number]bool{}
+			}
+			twice[p.first] = true
+		}
+		seen[k] = true
+	}
+	return twice
 }
 
 // refuses says why a limit would refuse a message of the transaction if they came one by one; 0: none does.
@@ -319,8 +361,11 @@ func (e *encoder) transactions(m *Machine) {
 				e.uint(uint64(p.size))
 				e.uint(uint64(p.ttl))
 				e.uint(p.delay)
-				if e.uint(bit(p.key != Key{}, 1)); p.key != (Key{}) {
+				if e.uint(bit(p.key != Key{}, 1) | bit(p.screen != nil, 2)); p.key != (Key{}) {
 					e.b = append(e.b, p.key[:]...)
+				}
+				if p.screen != nil {
+					e.b = appendScreen(e.b, p.screen)
 				}
 				e.uint(uint64(p.seq))
 			}
@@ -345,11 +390,15 @@ func (m *Machine) restoreTransaction(d *decoder) {
 		p.last = p.first + Number(k) - 1
 		p.attr = d.attr()
 		p.size, p.ttl, p.delay = Limit(d.Uint()), Limit(d.Uint()), d.Uint()
-		if d.UpTo(1) == 1 {
+		has := d.UpTo(3)
+		if has&1 != 0 {
 			p.key = d.key()
 		}
+		if has&2 != 0 {
+			p.screen = d.screen()
+		}
 		p.seq = Limit(d.Uint())
-		if d.Bad() || k == 0 || !m.gaveOut(p.run) || p.key != (Key{}) && k != 1 {
+		if d.Bad() || k == 0 || !m.gaveOut(p.run) || has != 0 && k != 1 {
 			d.Fail()
 			return
 		}

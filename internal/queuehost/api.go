@@ -60,6 +60,9 @@ type Publish struct {
 	// Plain says that the message has neither a priority nor an expiration; false: who wants to know looks into it.
 	Plain bool
 	part  uint32 // of a transaction; 0: of none. See tx.go
+	// Screen, if not nil, is an exchange that the message has come through which lets nothing through twice. Only a message with a key
+	// (message.HeaderKey) can be a duplicate.
+	Screen *Screen
 	// Ticket hears the outcome as Seq. Nil: nobody waits.
 	Ticket Ticket
 	Seq    uint64
@@ -67,6 +70,13 @@ type Publish struct {
 	// its part: applied the publish, and, if the body went to the log, seen it
 	// on disk.
 	Credit *Credit
+}
+
+// Screen is an exchange that lets nothing through twice. It is not changed.
+type Screen struct {
+	Exchange uint64      // its id, not 0
+	Window   queue.Limit // for how many milliseconds a key is remembered whose message does not say; 0: as long as there is room
+	Keys     uint64      // how many are remembered at most, at least 1
 }
 
 // Return is the settlement queue.Requeue for no fault of the consumer's: the message's delivery count does not rise. As in RabbitMQ, that is

@@ -3,6 +3,7 @@ package queuehost
 import (
 	"holdfast/internal/message"
 	"holdfast/internal/queue"
+	"holdfast/internal/wire"
 )
 
 // keyed gives an Enqueue of one message the key that duplicates of it are found by, where the queue looks for them. Of messages that are
@@ -14,19 +15,26 @@ func (p *pack) keyed(c *queue.Command, m *Publish) {
 		}
 		c.Terms.Carried = true
 	}
-	if p.keys == queue.NoKey || m.Carried {
+	keys := p.keys
+	if m.Carried {
+		keys = queue.NoKey
+	}
+	if keys == queue.NoKey && m.Screen == nil {
 		return
 	}
 	v, err := message.Parse(m.Message.Head)
 	if err != nil {
 		return
 	}
-	var key queue.Key
+	var key, byHeader queue.Key
 	var sequence queue.Limit
-	ok := false
-	switch p.keys {
+	ok, has := false, false
+	if m.Screen != nil || keys == queue.HeaderKey {
+		byHeader, has = message.HeaderKey(v.Properties)
+	}
+	switch keys {
 	case queue.HeaderKey:
-		key, ok = message.HeaderKey(v.Properties)
+		key, ok = byHeader, has
 	case queue.MessageIDKey:
 		key, ok = message.IDKey(v.Properties)
 	case queue.PublisherKey:
@@ -34,13 +42,28 @@ func (p *pack) keyed(c *queue.Command, m *Publish) {
 		key, n, ok = message.PublisherKey(v.Properties)
 		sequence = queue.Most(n)
 	}
-	if !ok {
+	screened := m.Screen != nil && has
+	if !ok && !screened {
 		return
 	}
 	if c.Terms == nil {
 		c.Terms = &queue.Terms{}
 	}
-	c.Terms.Key, c.Terms.Sequence = key, sequence
+	if ok {
+		c.Terms.Key, c.Terms.Sequence = key, sequence
+	}
+	if screened {
+		c.Terms.Screen = m.Screen.of(byHeader, v.Properties)
+	}
+}
+
+// of is what an Enqueue says of the screen, with the time that the message asks for, if it does.
+func (s *Screen) of(key queue.Key, p wire.Properties) *queue.Screen {
+	x := &queue.Screen{Exchange: s.Exchange, Key: key, Window: s.Window, Keys: s.Keys}
+	if ms, ok := message.CacheTTL(p); ok {
+		x.Window = queue.Most(ms)
+	}
+	return x
 }
 
 // countDuplicates counts what an effect says of duplicates. One that is a dead letter leaves for another reason.

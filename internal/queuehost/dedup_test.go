@@ -211,3 +211,53 @@ func TestPublishBehindAnAckOnAnotherNode(t *testing.T) {
 	want(t, "outcomes", tk.got, []outcome{{1, 1, Accepted}, {2, 2, Accepted}, {3, 3, Refused}})
 	want(t, "deliveries behind the ack", s.texts(), []string{"one", "one"})
 }
+
+// screenedBody is a message that has come through an exchange which lets nothing through twice.
+func screenedBody(text string, key any, by *Screen, tk Ticket, seq uint64) Publish {
+	return Publish{Message: keyedBody(text, key), Persistent: true, Screen: by, Ticket: tk, Seq: seq}
+}
+
+// R550 R553: what has come through an exchange that lets nothing through twice counts as accepted when it comes again, also when it is carried; through another
+// exchange, through none, and without a key it comes in.
+func TestScreenedMessages(t *testing.T) {
+	for _, def := range []QueueDef{durable(7), set(durable(7), queue.Settings{Deduplicate: queue.MessageIDKey})} {
+		r := newRig(t, newFakeLog(), []QueueDef{def}, newest)
+		h, tk, s := r.queue(7), &tickets{}, &sink{}
+		x, y := &Screen{Exchange: 8, Keys: 10}, &Screen{Exchange: 9, Keys: 10}
+		carried := screenedBody("A", "a", x, tk, 3)
+		carried.Carried = true
+		plain := Publish{Message: body("plain", wire.PropertySet{}), Persistent: true, Screen: x, Ticket: tk, Seq: 6}
+		again := plain
+		again.Seq = 7
+		big := screenedBody("a head", "b", x, tk, 8)
+		big.Message.Chunks = [][]byte{[]byte("and "), []byte("more")}
+		bigger := big
+		bigger.Seq = 9
+		h.Publish([]Publish{
+			screenedBody("a", "a", x, tk, 1), screenedBody("A", "a", x, tk, 2), carried, screenedBody("other", "a", y, tk, 4),
+			screenedBody("direct", "a", nil, tk, 5), plain, again, big, bigger,
+		})
+		r.settle()
+		h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+		r.settle()
+		want(t, "outcomes", tk.each(), "map[1:accepted 2:accepted 3:accepted 4:accepted 5:accepted 6:accepted 7:accepted 8:accepted 9:accepted]")
+		want(t, "deliveries", len(s.texts()), 6)
+		want(t, "the first", s.texts()[:5], []string{"a", "other", "direct", "plain", "plain"})
+		want(t, "duplicates", r.host(7).reg.Duplicates(), uint64(3))
+	}
+}
+
+// R552: a message may say for how long it is to be known again; what makes no sense does not count.
+func TestScreenedForAsLongAsTheMessageSays(t *testing.T) {
+	for _, c := range []struct {
+		header any
+		want   queue.Limit
+	}{
+		{nil, queue.Most(500)}, {int32(20), queue.Most(20)}, {int64(message.MostDelay), queue.Most(message.MostDelay)}, {int32(0), queue.Most(0)}, {int32(-7), queue.Most(0)},
+		{int64(message.MostDelay + 1), queue.Most(500)}, {"20", queue.Most(500)}, {1.5, queue.Most(500)},
+	} {
+		p := wire.NewProperties(wire.PropertySet{Headers: wire.Table{}.Append(message.CacheTTLHeader, c.header)})
+		got := (&Screen{Exchange: 3, Window: queue.Most(500), Keys: 9}).of(queue.Key{1}, p)
+		want(t, fmt.Sprint(c.header), *got, queue.Screen{Exchange: 3, Key: queue.Key{1}, Window: c.want, Keys: 9})
+	}
+}

@@ -117,8 +117,8 @@ func (c *cut) ranges() (list []queue.Range, ok bool) {
 // ended reports whether everything was there and nothing is left.
 func (c *cut) ended() bool { return c.End() == nil }
 
-// A publish: flags (persistent, hurried, chunked, those of a transaction, carried), the number of its chunks if it
-// is chunked, its head. The chunks have come before.
+// A publish: flags (persistent, hurried, chunked, those of a transaction, carried, screened), the number of its chunks if it
+// is chunked, its screen if it has one (exchange, window, keys), its head. The chunks have come before.
 const (
 	pubPersistent = 1 << iota
 	pubHurried
@@ -127,12 +127,12 @@ const (
 	pubBare   // its head is settlements of one; others of it follow
 	pubCloses // the same, and it is the last one
 	pubCarried
-	pubFlags
+	pubScreened
 )
 
 // appendPublish appends a publish, but for its chunks.
 func appendPublish(dst []byte, p *Publish) []byte {
-	n := len(p.Message.Chunks)
+	n, at := len(p.Message.Chunks), len(dst)
 	dst = append(dst, bytecodec.Flags(p.Persistent, p.hurried(), n > 0))
 	if p.part != 0 {
 		dst[len(dst)-1] |= bytecodec.Flags(false, false, false, true, p.part&txBare != 0, p.closes())
@@ -143,6 +143,10 @@ func appendPublish(dst []byte, p *Publish) []byte {
 	if n > 0 {
 		dst = bytecodec.AppendUint(dst, uint64(n))
 	}
+	if s := p.Screen; s != nil {
+		dst[at] |= pubScreened
+		dst = bytecodec.AppendUint(bytecodec.AppendUint(bytecodec.AppendUint(dst, s.Exchange), uint64(s.Window)), s.Keys)
+	}
 	return bytecodec.AppendBytes(dst, p.Message.Head)
 }
 
@@ -150,12 +154,9 @@ func appendPublish(dst []byte, p *Publish) []byte {
 // takes them all.
 func (c *cut) publish(p *Publish, chunks *[][]byte) {
 	flags := c.Byte()
-	if flags >= pubFlags {
-		c.Fail()
-		return
-	}
 	p.Carried = flags&pubCarried != 0
-	flags &^= pubCarried
+	screened := flags&pubScreened != 0
+	flags &^= pubCarried | pubScreened
 	p.Persistent = flags&pubPersistent != 0
 	p.Unhurried = flags&pubHurried == 0
 	if flags >= pubPart {
@@ -180,14 +181,30 @@ func (c *cut) publish(p *Publish, chunks *[][]byte) {
 		}
 		p.Message.Chunks, *chunks = *chunks, nil
 	}
+	if screened {
+		p.Screen = c.screen()
+	}
 	p.Message.Head = c.Bytes()
+}
+
+// screen cuts a screen.
+func (c *cut) screen() *Screen {
+	s := &Screen{Exchange: c.Uint(), Window: queue.Limit(c.Uint()), Keys: c.Uint()}
+	if s.Exchange == 0 || s.Keys == 0 {
+		c.Fail()
+	}
+	return s
 }
 
 // skipPublish cuts a publish that nobody needs and says how large it is, without its chunks.
 func (c *cut) skipPublish() (size int64, chunked bool) {
-	chunked = c.Byte()&pubChunked != 0
+	flags := c.Byte()
+	chunked = flags&pubChunked != 0
 	if chunked {
 		c.Uint()
+	}
+	if flags&pubScreened != 0 {
+		c.screen()
 	}
 	return int64(len(c.Bytes())), chunked
 }

@@ -107,6 +107,8 @@ func TestPublishesAsTheyAreRead(t *testing.T) {
 		{Message: text("a"), Persistent: true, Ticket: tk},
 		{Message: text(""), Carried: true},
 		{Message: message.Message{Head: []byte("big"), Chunks: [][]byte{[]byte("1"), []byte("2")}}, Ticket: tk},
+		{Message: text("s"), Screen: &Screen{Exchange: 1<<64 - 1, Window: queue.Most(0), Keys: 1}},
+		{Message: text("t"), Carried: true, Persistent: true, Screen: &Screen{Exchange: 7, Keys: 1 << 40}},
 	}
 	var b []byte
 	for i := range ps {
@@ -119,9 +121,22 @@ func TestPublishesAsTheyAreRead(t *testing.T) {
 		c.publish(&p, &chunks)
 		want(t, "head", string(p.Message.Head), string(ps[i].Message.Head))
 		want(t, "flags", []bool{p.Persistent, !p.Unhurried, p.Carried}, []bool{ps[i].Persistent, ps[i].Ticket != nil, ps[i].Carried})
+		want(t, "screen", p.Screen, ps[i].Screen)
 		want(t, "chunks", len(p.Message.Chunks), len(ps[i].Message.Chunks))
 	}
 	want(t, "ended", c.ended(), true)
+	c = newCut(b)
+	for i := range ps {
+		size, chunked := c.skipPublish()
+		want(t, "size of one that is left out", size, int64(len(ps[i].Message.Head)))
+		want(t, "in chunks", chunked, len(ps[i].Message.Chunks) > 0)
+	}
+	want(t, "all are left out", c.ended(), true)
+	for _, s := range []*Screen{{Exchange: 0, Keys: 1}, {Exchange: 1, Keys: 0}} {
+		c := newCut(appendPublish(nil, &Publish{Message: text("a"), Screen: s}))
+		c.publish(new(Publish), &chunks)
+		want(t, "a screen that makes no sense", c.Bad(), true)
+	}
 	c = newCut(b)
 	var p Publish
 	few := [][]byte{[]byte("1")}
@@ -145,9 +160,11 @@ func FuzzFarMessages(f *testing.F) {
 	f.Add(a.append(farHead{farAsk, l, 7, 0}.append(nil)))
 	x := answer{kind: answerListed, req: 1, listed: []ConsumerInfo{{ID: 1, Spec: spec}}}
 	f.Add(x.append(farHead{farAnswer, l, 7, 0}.append(nil)))
-	p := Publish{Message: text("body"), Persistent: true}
-	f.Add(appendPublish(bytecodec.AppendUints(farHead{farPublish, l, 7, 0}.append(nil), 0, 1), &p))
-	f.Add(appendPublish(bytecodec.AppendUints(farHead{farBehind, l, 7, 0}.append(nil), 1, 0, 1), &p))
+	for _, by := range []*Screen{nil, {Exchange: 3, Keys: 5}} {
+		p := Publish{Message: text("body"), Persistent: true, Screen: by}
+		f.Add(appendPublish(bytecodec.AppendUints(farHead{farPublish, l, 7, 0}.append(nil), 0, 1), &p))
+		f.Add(appendPublish(bytecodec.AppendUints(farHead{farBehind, l, 7, 0}.append(nil), 1, 0, 1), &p))
+	}
 	o := op{kind: opSettle, consumer: 1, first: 1, last: 9}
 	f.Add(appendUrgent(bytecodec.AppendUints(farHead{farUrgent, l, 7, 0}.append(nil), 1), &o))
 	f.Fuzz(func(t *testing.T, msg []byte) {

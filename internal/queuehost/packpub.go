@@ -67,12 +67,12 @@ func (h *host) packSmall(e *replica.Entry, p *pack, limit int, of *leadSession) 
 	n := h.numberAfter(p, kind.lane)
 	bytes := 0
 	to := from
-	if p.keys != queue.NoKey {
+	if p.keys != queue.NoKey || ps[from].Screen != nil {
 		limit = 1
 	}
 	for to < from+limit {
 		m := &ps[to]
-		if len(m.Message.Chunks) > 0 || m.part != part || m.Carried != ps[from].Carried || h.isPersistent(m) != persistent || of != nil && m.Ticket != ps[from].Ticket {
+		if len(m.Message.Chunks) > 0 || m.part != part || m.Carried != ps[from].Carried || m.Screen != ps[from].Screen || h.isPersistent(m) != persistent || of != nil && m.Ticket != ps[from].Ticket {
 			break
 		}
 		if to > from && (p.plain(m) != plain || !plain && h.traits(p, m) != kind) {

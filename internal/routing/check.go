@@ -3,6 +3,7 @@ package routing
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"holdfast/internal/wire"
 )
@@ -82,8 +83,50 @@ func CheckExchange(kind Kind, args wire.Table) (problem string) {
 				return fmt.Sprintf("Invalid argument %v, '%s' must be a positive integer", v, argHistoryLength)
 			}
 		}
+	case Once:
+		if n, ok := number(args, argCacheSize); !ok || n < 1 || n > mostCached {
+			return fmt.Sprintf("Missing or invalid argument, '%s' must be an integer from 1 to %d", argCacheSize, mostCached)
+		}
+		if _, given := args.Get(argCacheTTL); given {
+			if n, ok := number(args, argCacheTTL); !ok || n < 1 || n > mostPeriod {
+				return fmt.Sprintf("Invalid argument, '%s' must be an integer greater than 0, of milliseconds of at most ten years", argCacheTTL)
+			}
+		}
+		if v, given := args.Get(argCachePersistence); given {
+			if s, _ := v.Str(); s != "disk" && s != "memory" {
+				return fmt.Sprintf("Invalid argument, '%s' must be either 'disk' or 'memory'", argCachePersistence)
+			}
+		}
 	}
 	return ""
+}
+
+const (
+	argCacheSize        = "x-cache-size"
+	argCacheTTL         = "x-cache-ttl"
+	argCachePersistence = "x-cache-persistence" // of no effect
+
+	// mostCached is how many keys of an exchange a queue may be asked to remember. Each takes some 140 bytes of its memory.
+	mostCached = 1_000_000
+	mostPeriod = 315_360_000_000 // ms: ten years
+)
+
+// number reads an argument that is an integer, or a text that is one.
+func number(args wire.Table, name string) (n int64, ok bool) {
+	v, _ := args.Get(name)
+	if text, isText := v.Str(); isText {
+		n, err := strconv.ParseInt(text, 10, 64)
+		return n, err == nil
+	}
+	return v.Int()
+}
+
+// Cached returns how many keys of an exchange of kind Once a queue is to remember, and for how many milliseconds, by the exchange's
+// arguments; 0: as long as there is room.
+func Cached(args wire.Table) (keys, ms uint64) {
+	n, _ := number(args, argCacheSize)
+	ttl, _ := number(args, argCacheTTL)
+	return uint64(n), uint64(ttl)
 }
 
 const (

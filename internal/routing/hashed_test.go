@@ -459,10 +459,24 @@ func TestExchangeChecks(t *testing.T) {
 		{History, map[string]any{"x-recent-history-length": int8(5)}, ""},
 		{History, map[string]any{"x-recent-history-length": 0}, "Invalid argument '0' of type 'long', 'x-recent-history-length' must be a positive integer"},
 		{History, map[string]any{"x-recent-history-length": "5"}, "Invalid argument '5' of type 'longstr', 'x-recent-history-length' must be a positive integer"},
+		{Once, nil, "Missing or invalid argument, 'x-cache-size' must be an integer from 1 to 1000000"},
+		{Once, map[string]any{"x-cache-size": 1}, ""},
+		{Once, map[string]any{"x-cache-size": "1000000", "x-cache-ttl": "1", "x-cache-persistence": "disk"}, ""},
+		{Once, map[string]any{"x-cache-size": int8(7), "x-cache-ttl": int64(315_360_000_000), "x-cache-persistence": "memory"}, ""},
+		{Once, map[string]any{"x-cache-size": 0}, "Missing or invalid argument, 'x-cache-size' must be an integer from 1 to 1000000"},
+		{Once, map[string]any{"x-cache-size": 1_000_001}, "Missing or invalid argument, 'x-cache-size' must be an integer from 1 to 1000000"},
+		{Once, map[string]any{"x-cache-size": "10k"}, "Missing or invalid argument, 'x-cache-size' must be an integer from 1 to 1000000"},
+		{Once, map[string]any{"x-cache-size": 1, "x-cache-ttl": 0}, "Invalid argument, 'x-cache-ttl' must be an integer greater than 0, of milliseconds of at most ten years"},
+		{Once, map[string]any{"x-cache-size": 1, "x-cache-ttl": int64(315_360_000_001)}, "Invalid argument, 'x-cache-ttl' must be an integer greater than 0, of milliseconds of at most ten years"},
+		{Once, map[string]any{"x-cache-size": 1, "x-cache-ttl": nil}, "Invalid argument, 'x-cache-ttl' must be an integer greater than 0, of milliseconds of at most ten years"},
+		{Once, map[string]any{"x-cache-size": 1, "x-cache-persistence": "tape"}, "Invalid argument, 'x-cache-persistence' must be either 'disk' or 'memory'"},
 	} {
 		if got := CheckExchange(c.kind, wire.NewTable(c.args)); got != c.want {
 			t.Errorf("%v %v: %q", c.kind, c.args, got)
 		}
+	}
+	if keys, ms := Cached(wire.NewTable(map[string]any{"x-cache-size": "17", "x-cache-ttl": 5})); keys != 17 || ms != 5 {
+		t.Errorf("%d keys, %d ms", keys, ms)
 	}
 	if n := HistoryLength(nil); n != 20 {
 		t.Errorf("%d", n)

@@ -38,6 +38,7 @@ const (
 	Random         // one binding, by chance
 	LocalRandom    // one binding, by chance, to a queue of this node
 	History        // every binding, and the caller keeps the message for those that come later
+	Once           // every binding, and the caller sees to it that no queue takes a message with the same key twice
 )
 
 // Index is the bindings of one exchange. It is immutable; the zero Index is that of a direct exchange without bindings.
@@ -46,7 +47,7 @@ const (
 type Index struct {
 	kind    Kind
 	direct  ordmap.Map[string, targets] // by binding key
-	fanout  set                         // of a history too
+	fanout  set                         // of History and Once, too
 	named   ordmap.Map[string, Target]  // of a modulus hash and the random kinds, by nameKey
 	topic   *topicNode
 	headers headersIndex

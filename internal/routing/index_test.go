@@ -25,7 +25,7 @@ func naive(kind Kind, bindings []Binding, keys []string, headers wire.Table) []T
 		switch kind {
 		case Direct:
 			ok = slices.Contains(keys, b.Key)
-		case Fanout, History:
+		case Fanout, History, Once:
 			ok = true
 		case Topic:
 			ok = slices.ContainsFunc(keys, func(key string) bool { return naiveTopic(split(b.Key), split(key)) })
@@ -115,7 +115,7 @@ func genTable(names []string, match bool) *rapid.Generator[wire.Table] {
 // TestAgainstDefinition binds and unbinds at random and compares every match with the definition; older indexes must keep
 // answering as they did. R57, T40.
 func TestAgainstDefinition(t *testing.T) {
-	for kind, name := range map[Kind]string{Direct: "direct", Fanout: "fanout", Topic: "topic", Headers: "headers", History: "history"} {
+	for kind, name := range map[Kind]string{Direct: "direct", Fanout: "fanout", Topic: "topic", Headers: "headers", History: "history", Once: "once"} {
 		t.Run(name, func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { checkKind(t, kind) }) })
 	}
 	for name, mask := range map[string]uint32{"all words of one hash": 0, "hashes part late": 3 << 28, "two hashes at a fork": 1 << wayBits} {

@@ -16,10 +16,16 @@ type Message struct {
 
 	// Kept are the exchanges of kind History that the message has passed. Whoever follows bindings notes them.
 	Kept []Target
+	// Screened are the queues among those found, in their order, that are reached only by way of an exchange of kind Once, if the
+	// message has a key. Whoever follows bindings notes them.
+	Screened []Screened
 	// Single is set where something else than keys has been looked at: another message with the same keys may be for
 	// other targets.
 	Single bool
 }
+
+// Screened is a queue, and the exchange by way of which it is reached.
+type Screened struct{ Queue, Exchange Target }
 
 func (m *Message) draw(n int) int {
 	m.Single = true

@@ -1,0 +1,186 @@
+package queue
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// modelScreen is what is remembered of an exchange, as a list, the oldest first.
+type modelScreen struct {
+	exchange uint64
+	time     int64
+	keys     []passed
+}
+
+// modelScreens does what the machine does about screens, in the simplest way.
+type modelScreens []*modelScreen
+
+func (m *modelScreens) passTime(now int64) {
+	for _, s := range *m {
+		s.keys = slices.DeleteFunc(s.keys, func(p passed) bool { return p.end != 0 && p.end <= now })
+	}
+	*m = slices.DeleteFunc(*m, func(s *modelScreen) bool {
+		untimed := !slices.ContainsFunc(s.keys, func(p passed) bool { return p.end != 0 })
+		return len(s.keys) == 0 || untimed && now-s.time >= screenSilence
+	})
+}
+
+func (m *modelScreens) accepts(c *Screen, transient bool, now int64) bool {
+	at := slices.IndexFunc(*m, func(s *modelScreen) bool { return s.exchange == c.Exchange })
+	if at >= 0 && slices.ContainsFunc((*m)[at].keys, func(p passed) bool { return p.key == c.Key }) {
+		return false
+	}
+	if c.Window == Most(0) {
+		return true
+	}
+	if at < 0 {
+		at = len(*m)
+		*m = append(*m, &modelScreen{exchange: c.Exchange})
+	}
+	s := (*m)[at]
+	p := passed{key: c.Key, time: now, transient: transient}
+	if ms, ok := c.Window.Get(); ok {
+		p.end = now + int64(ms)
+	}
+	s.time, s.keys = now, append(s.keys, p)
+	s.keys = s.keys[max(0, len(s.keys)-int(c.Keys)):]
+	if len(*m) > mostScreens {
+		silent := slices.MinFunc(*m, func(a, b *modelScreen) int {
+			return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.exchange, b.exchange))
+		})
+		*m = slices.DeleteFunc(*m, func(s *modelScreen) bool { return s == silent })
+	}
+	return true
+}
+
+func (m *modelScreens) recover() {
+	for _, s := range *m {
+		s.keys = slices.DeleteFunc(s.keys, func(p passed) bool { return p.transient })
+	}
+	*m = slices.DeleteFunc(*m, func(s *modelScreen) bool { return len(s.keys) == 0 })
+}
+
+func (m modelScreens) String() (text string) {
+	list := slices.SortedFunc(slices.Values(m), func(a, b *modelScreen) int { return cmp.Compare(a.exchange, b.exchange) })
+	for _, s := range list {
+		text += fmt.Sprint(s.exchange, s.time, s.keys)
+	}
+	return text
+}
+
+func screensOf(m *Machine) (text string) {
+	if m.extra == nil {
+		return ""
+	}
+	for _, s := range m.extra.screens {
+		var keys []passed
+		s.all(func(p *passed) { keys = append(keys, *p) })
+		text += fmt.Sprint(s.exchange, s.time, keys)
+	}
+	return text
+}
+
+// R551 R552 R554: what is let in, and what is remembered of it, are as in a model, also of many exchanges, with times of all lengths, over
+// restarts, and in a machine that was restored now and then.
+func TestScreensAsInAModel(t *testing.T) {
+	duplicates := 0
+	for seed := range uint64(24) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		m, mod, now := New(), modelScreens{}, int64(1000)
+		exchanges, keys := 1+r.Uint64N(3), 1+r.IntN(40)
+		if seed%4 == 0 {
+			exchanges = mostScreens + 8
+		}
+		for i := range 600 {
+			if now += r.Int64N(4); seed%4 > 0 && r.IntN(200) == 0 {
+				now += screenSilence - 2 + r.Int64N(4)
+			}
+			mod.passTime(now)
+			c := Command{Kind: Enqueue, Count: 1, Persistent: r.IntN(4) > 0, Terms: &Terms{Screen: &Screen{
+				Exchange: 1 + r.Uint64N(exchanges), Key: Key{byte(1 + r.IntN(keys))}, Keys: 1 + r.Uint64N(1+seed%20),
+			}}}
+			if seed%4 > 0 && r.IntN(3) > 0 {
+				c.Terms.Screen.Window = Most(r.Uint64N(60))
+			}
+			restart := r.IntN(100) == 0
+			if restart {
+				c = Command{Kind: Recover}
+			}
+			fx := &Effects{}
+			m.Apply(&Entry{Index: m.Applied() + 1, Time: now * millisecond, Commands: []Command{c}}, fx)
+			if restart {
+				mod.recover()
+			} else {
+				want := mod.accepts(c.Terms.Screen, !c.Persistent, now)
+				got := !slices.ContainsFunc(fx.List, func(e Effect) bool { return e.Kind == Released && e.Reason == Duplicate })
+				if got != want {
+					t.Fatalf("seed %d: %+v accepted: %v, want %v", seed, *c.Terms.Screen, got, want)
+				}
+				if !want {
+					duplicates++
+				}
+			}
+			if i%8 > 0 {
+				continue
+			}
+			if got, want := screensOf(m), mod.String(); got != want {
+				t.Fatalf("seed %d: remembered\n%s\nwant\n%s", seed, got, want)
+			}
+			if err := m.Check(); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			if r.IntN(3) == 0 {
+				m = restored(t, m)
+			}
+		}
+	}
+	if duplicates < 500 {
+		t.Errorf("only %d duplicates", duplicates)
+	}
+}
+
+// R554: what is kept beside the keys that are remembered does not grow without bound, whichever of them are forgotten first.
+func TestForgottenPlacesAreLetGo(t *testing.T) {
+	for _, windows := range [][2]Limit{{0, Most(1)}, {Most(1 << 40), Most(1)}, {Most(1 << 40), Most(1 << 41)}} {
+		m := New()
+		for i := range uint64(5000) {
+			c := &Screen{Exchange: 1, Key: Key{byte(i), byte(i >> 8), 1}, Window: windows[min(i, 1)], Keys: 3}
+			m.Apply(&Entry{Index: i + 1, Time: int64(i) * 2 * millisecond, Commands: []Command{
+				{Kind: Enqueue, Count: 1, Terms: &Terms{Screen: c}}, {Kind: Purge},
+			}}, &Effects{})
+		}
+		if s := m.extra.screens[0]; len(s.places) > 3 || len(s.order) > 100 || len(s.ends) > 100 {
+			t.Errorf("%d keys, %d places, %d ends", len(s.places), len(s.order), len(s.ends))
+		}
+	}
+}
+
+// R554: a snapshot that makes no sense is refused.
+func TestScreensThatMakeNoSense(t *testing.T) {
+	m := New()
+	m.Apply(&Entry{Index: 1, Time: 9 * millisecond, Commands: []Command{
+		{Kind: Enqueue, Count: 1, Terms: &Terms{Screen: &Screen{Exchange: 5, Key: Key{1}, Keys: 1}}},
+	}}, &Effects{})
+	good := m.AppendSnapshot(nil)
+	at := len(good) - 21 // exchange, time, 1, time, no end, key
+	for name, change := range map[string]func(b []byte){
+		"exchange 0":       func(b []byte) { b[at] = 0 },
+		"no keys":          func(b []byte) { b[at+2] = 0 },
+		"later than now":   func(b []byte) { b[at+1] = 10 },
+		"later than last":  func(b []byte) { b[at+3] = 10<<1 | 1 },
+		"more than it has": func(b []byte) { b[at+2] = 2 },
+		"no key":           func(b []byte) { b[at+5] = 0 },
+	} {
+		b := slices.Clone(good)
+		change(b)
+		if New().Restore(b) == nil {
+			t.Errorf("%s: restored", name)
+		}
+	}
+	if err := New().Restore(good); err != nil {
+		t.Error(err)
+	}
+}
