@@ -1,4 +1,4 @@
-"""A queue that takes each message once: a publisher that does not know whether a message has arrived sends it again."""
+"""A queue that takes each message once, and an exchange whose queues do: a publisher that does not know whether a message has arrived sends it again."""
 import os
 
 import pika
@@ -27,6 +27,23 @@ def main():
             break
         print("got", properties.message_id)
 
+    # By an exchange, for all queues that are bound to it: each takes what it has not had.
+    channel.exchange_declare("events", "x-message-deduplication", durable=True, arguments={"x-cache-size": 100000, "x-cache-ttl": 60000})
+    for queue in ["billing", "audit"]:
+        channel.queue_declare(queue, durable=True)
+        channel.queue_bind(queue, "events")
+    for event in ["event-1", "event-2", "event-1"]:
+        channel.basic_publish("events", "", event.encode(), pika.BasicProperties(delivery_mode=2, headers={"x-deduplication-header": event}), mandatory=True)
+        print("%s: confirmed true" % event)
+    for queue in ["billing", "audit"]:
+        while True:
+            method, _, body = channel.basic_get(queue, auto_ack=True)
+            if method is None:
+                break
+            print("%s got %s" % (queue, body.decode()))
+        channel.queue_delete(queue)
+
+    channel.exchange_delete("events")
     channel.queue_delete("payments")
     connection.close()
 

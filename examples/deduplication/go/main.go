@@ -1,4 +1,4 @@
-// Command go shows a queue that takes each message once: a publisher that does not know whether a message has arrived sends it again.
+// Command go shows a queue that takes each message once, and an exchange whose queues do: a publisher that does not know whether a message has arrived sends it again.
 package main
 
 import (
@@ -43,6 +43,35 @@ func main() {
 		fmt.Println("got", d.MessageId)
 	}
 
+	// By an exchange, for all queues that are bound to it: each takes what it has not had.
+	check(ch.ExchangeDeclare("events", "x-message-deduplication", true, false, false, false, amqp.Table{"x-cache-size": 100_000, "x-cache-ttl": 60_000}))
+	queues := []string{"billing", "audit"}
+	for _, q := range queues {
+		_, err = ch.QueueDeclare(q, true, false, false, false, nil)
+		check(err)
+		check(ch.QueueBind(q, "", "events", false, nil))
+	}
+	for _, event := range []string{"event-1", "event-2", "event-1"} {
+		c, err := ch.PublishWithDeferredConfirm("events", "", true, false, amqp.Publishing{
+			DeliveryMode: amqp.Persistent, Headers: amqp.Table{"x-deduplication-header": event}, Body: []byte(event),
+		})
+		check(err)
+		fmt.Printf("%s: confirmed %v\n", event, c.Wait())
+	}
+	for _, q := range queues {
+		for {
+			d, there, err := ch.Get(q, true)
+			check(err)
+			if !there {
+				break
+			}
+			fmt.Printf("%s got %s\n", q, d.Body)
+		}
+		_, err = ch.QueueDelete(q, false, false, false)
+		check(err)
+	}
+
+	check(ch.ExchangeDelete("events", false, false))
 	_, err = ch.QueueDelete("payments", false, false, false)
 	check(err)
 }
