@@ -173,7 +173,7 @@ func TestRequests(t *testing.T) {
 		{"-q declare_queue q --transient --arguments {\"x\":1}", "", "PUT", "/api/queues/%2F/q", `{"arguments":{"x":1},"auto_delete":false,"durable":false}`, ``, ""},
 		{"-q declare_queue q --type quorum --arguments {\"x-max-length\":1}", "", "PUT", "/api/queues/%2F/q",
 			`{"arguments":{"x-max-length":1,"x-queue-type":"quorum"},"auto_delete":false,"durable":true}`, ``, ""},
-		{"purge_queue q", "", "DELETE", "/api/queues/%2F/q/contents", ``, `{"messages":4}`, "Purging queue 'q' in vhost '/' ...\nRemoved 4 ready messages\n"},
+		{"purge_queue q", "", "DELETE", "/api/queues/%2F/q/contents", ``, `{"messages":4}`, "Purging queue 'q' in vhost '/' ...\nRemoved 4 messages\n"},
 		{"delete_queue q -e", "", "DELETE", "/api/queues/%2F/q?if-empty=true&if-unused=false", ``, `{"messages":4}`,
 			"Deleting queue 'q' on vhost '/' ...\nQueue was successfully deleted with 4 ready messages\n"},
 		{"delete_queue q -u --formatter json", "", "DELETE", "/api/queues/%2F/q?if-empty=false&if-unused=true", ``, `{"messages":4}`, "{\"messages\":4}\n"},

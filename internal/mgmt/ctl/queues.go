@@ -79,7 +79,7 @@ func (r *run) declare(queue string, durable, autoDelete bool, arguments json.Raw
 
 func purgeQueue() *command {
 	return &command{
-		use: "purge_queue queue", short: "Removes all ready messages of a queue", least: 1, most: 1,
+		use: "purge_queue queue", short: "Removes all ready and delayed messages of a queue", least: 1, most: 1,
 		run: func(r *run, args []string) error {
 			r.say("Purging queue '%s' in vhost '%s' ...", args[0], r.vhost)
 			var answer struct{ Messages json.Number }
@@ -87,7 +87,7 @@ func purgeQueue() *command {
 			if err != nil {
 				return exitCode(err, ExitUnavailable)
 			}
-			return r.result(map[string]any{"messages": answer.Messages}, "Removed %s ready messages", answer.Messages)
+			return r.result(map[string]any{"messages": answer.Messages}, "Removed %s messages", answer.Messages)
 		},
 	}
 }
@@ -97,7 +97,7 @@ func deleteQueue() *command {
 	return &command{
 		use: "delete_queue queue [flags]", short: "Deletes a queue", least: 1, most: 1,
 		flags: func(c *cobra.Command) {
-			c.Flags().BoolVarP(&ifEmpty, "if-empty", "e", false, "only if it has no ready messages")
+			c.Flags().BoolVarP(&ifEmpty, "if-empty", "e", false, "only if it has no ready or delayed messages, and no dead letters that have not arrived")
 			c.Flags().BoolVarP(&ifUnused, "if-unused", "u", false, "only if it has no consumers")
 		},
 		run: func(r *run, args []string) error {
