@@ -9,6 +9,7 @@ import pika
 
 URL = os.environ.get("AMQP_URL", "amqp://guest:guest@localhost:5672/%2F")
 BODY = bytes(1 << 20)
+MOST = 1024  # a broker that has room for so many is not the one that this example is for
 
 
 class Flood:
@@ -17,6 +18,7 @@ class Flood:
     def __init__(self):
         self.channel = None
         self.unblocked = False
+        self.published = 0
         # A consumer has a connection of its own: the one that publishes is not read while it is blocked.
         self.other = pika.BlockingConnection(pika.URLParameters(URL))
         self.drain = self.other.channel()
@@ -34,6 +36,10 @@ class Flood:
         channel.confirm_delivery(self.confirmed, callback=lambda _: self.publish())
 
     def publish(self):
+        if self.published == MOST:
+            self.drain.queue_delete("flood")
+            raise SystemExit("the broker has more memory than this example fills: start it with holdfast.conf")
+        self.published += 1
         # What is transient, and whose queue is not durable, waits in memory.
         self.channel.basic_publish("", "flood", BODY, mandatory=True)
 

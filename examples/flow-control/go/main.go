@@ -9,6 +9,9 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
+// most is how many messages of a MiB are published: a broker that has room for them is not the one that this example is for.
+const most = 1024
+
 func main() {
 	url := os.Getenv("AMQP_URL")
 	if url == "" {
@@ -37,7 +40,7 @@ func main() {
 	ended := make(chan *amqp.DeferredConfirmation)
 	go func() {
 		var last *amqp.DeferredConfirmation
-		for {
+		for range most {
 			select {
 			case <-stop:
 				ended <- last
@@ -48,6 +51,9 @@ func main() {
 				last = c
 			}
 		}
+		_, err := drain.QueueDelete("flood", false, false, false)
+		check(err)
+		log.Fatal("the broker has more memory than this example fills: start it with holdfast.conf")
 	}()
 
 	b := <-blocked
