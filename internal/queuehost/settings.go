@@ -128,7 +128,8 @@ func (r *Registry) SetSettings(id seglog.GroupID, s Settings) {
 		if old != nil {
 			def = *old
 		}
-		if def.Settings != nil && def.Settings.says(s) || def.Settings == nil && s == (Settings{}) {
+		// The same that a later catalog says is news: they may have been others in between, and the machine set to those.
+		if def.Settings != nil && *def.Settings == s || def.Settings == nil && s == (Settings{}) {
 			return
 		}
 		def.Settings = &s
@@ -138,12 +139,6 @@ func (r *Registry) SetSettings(id seglog.GroupID, s Settings) {
 	}
 	h.alert.Or(alertSettings)
 	h.group.Wake()
-}
-
-// says reports whether the settings are others, whatever catalog says so.
-func (s Settings) says(other Settings) bool {
-	s.Generation = other.Generation
-	return s == other
 }
 
 // examines reports whether priorities and expirations of messages count: commands that say so can be read by every node.

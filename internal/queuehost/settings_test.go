@@ -433,6 +433,17 @@ type awaited chan Outcome
 
 func (t awaited) Settled(_, _ uint64, o Outcome) { t <- o }
 
+// led is what the leader goes by. What it wants is in the next entry, of which the barrier makes one.
+func (x *trio) led(id seglog.GroupID) (s queue.Settings) {
+	h := x.leader(id)
+	settled, looked := make(awaited, 1), make(chan struct{})
+	h.reg.Get(id).Barrier(settled, 1)
+	<-settled
+	h.group.Do(func() { s = h.m.Settings(); close(looked) })
+	<-looked
+	return s
+}
+
 // R565: a leader whose catalog is behind that of another one before it does not set back what the queue goes by.
 func TestLeaderThatIsBehindSetsNothingBack(t *testing.T) {
 	x := newTrioWith(t, 3, func(o *Options) { o.Level = func() uint16 { return 2 } }, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
@@ -440,20 +451,10 @@ func TestLeaderThatIsBehindSetsNothingBack(t *testing.T) {
 	most := func(n uint64, generation uint64) Settings {
 		return Settings{Settings: queue.Settings{MaxLength: queue.Most(n)}, Generation: generation}
 	}
-	// What the leader wants is in the next entry, of which the barrier makes one.
-	led := func() (s queue.Settings) {
-		h := x.leader(7)
-		settled, looked := make(awaited, 1), make(chan struct{})
-		h.reg.Get(7).Barrier(settled, 1)
-		<-settled
-		h.group.Do(func() { s = h.m.Settings(); close(looked) })
-		<-looked
-		return s
-	}
 	for _, v := range x.nodes {
 		v.reg.SetSettings(7, most(3, 5))
 	}
-	for led().MaxLength != queue.Most(3) {
+	for x.led(7).MaxLength != queue.Most(3) {
 	}
 	first := x.leader(7)
 	for _, v := range x.nodes {
@@ -462,10 +463,35 @@ func TestLeaderThatIsBehindSetsNothingBack(t *testing.T) {
 		}
 	}
 	x.move(7)
-	want(t, "with a leader that is behind", led().MaxLength, queue.Most(3))
+	want(t, "with a leader that is behind", x.led(7).MaxLength, queue.Most(3))
 	for _, v := range x.nodes {
 		v.reg.SetSettings(7, most(1, 6))
 	}
-	for led().MaxLength != queue.Most(1) {
+	for x.led(7).MaxLength != queue.Most(1) {
 	}
+}
+
+// R610: settings that were others for a while, of which a node was not told, are as new as the catalog that says them last.
+func TestLeaderThatMissedOtherSettingsSetsThemBack(t *testing.T) {
+	x := newTrioWith(t, 3, func(o *Options) { o.Level = func() uint16 { return 2 } }, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	defer x.close(t)
+	most := func(n uint64, generation uint64) Settings {
+		return Settings{Settings: queue.Settings{MaxLength: queue.Most(n)}, Generation: generation}
+	}
+	for _, v := range x.nodes {
+		v.reg.SetSettings(7, most(3, 4))
+	}
+	for x.led(7).MaxLength != queue.Most(3) {
+	}
+	first := x.leader(7)
+	first.reg.SetSettings(7, most(1, 5)) // the others hear of what is said next only
+	for x.led(7).MaxLength != queue.Most(1) {
+	}
+	for _, v := range x.nodes {
+		if v.reg != first.reg {
+			v.reg.SetSettings(7, most(3, 6))
+		}
+	}
+	x.move(7)
+	want(t, "behind the first leader", x.led(7).MaxLength, queue.Most(3))
 }
