@@ -61,6 +61,9 @@ func (l *Log) lateStep(now int64) bool {
 	l.late = slices.Delete(l.late, 0, 1) // and with it what its state is made of
 	size := int(late.g.snap.length)
 	obsolete := late.obsolete()
+	if obsolete {
+		l.needCold = 0
+	}
 	l.mu.Unlock()
 	if obsolete {
 		return true
@@ -111,7 +114,7 @@ func (l *Log) writeLate(late lateSnapshot, meta []byte) error {
 	}
 	defer l.letGo(l.hold())
 	seg.advance(len(buf))
-	l.changed = true
+	l.changed, l.needCold = true, 0 // an earlier one may have needed a larger segment
 	l.stats.written.Add(uint64(len(buf)))
 	if g := late.g; !late.obsolete() {
 		invariant.That(g.repl == nil || g.termFits(rec.Index, rec.Term), "the term of a snapshot is not that of its entry")

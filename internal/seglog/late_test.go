@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 	"weak"
 )
 
@@ -194,4 +196,87 @@ func TestLateSnapshotIsLetGoOf(t *testing.T) {
 		t.Error("it is not written, or kept")
 	}
 	runtime.KeepAlive(r)
+}
+
+// R611: a late snapshot for which the disk has no room raises the alarm, as any other would, but no longer than it is wanted.
+func TestLateSnapshotWithoutRoomIsNotWantedForEver(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.append(entryRecord(2, 1, 1, 1, 100))
+	r.keep()
+	r.fs.SetCapacity(512 << 10)
+	rec := late(snapshotRecord(2, 1))
+	rec.Later = func(dst []byte) []byte { return append(dst, make([]byte, 500<<10)...) }
+	r.append(rec)
+	r.keep()
+	if len(r.l.late) != 1 || r.l.noSpace == "" {
+		t.Fatalf("%d wait, no space: %q", len(r.l.late), r.l.noSpace)
+	}
+	r.append(entryRecord(2, 2, 2, 1, 100))
+	r.append(snapshotRecord(2, 2))
+	for range 3 {
+		r.clk.Advance(time.Second)
+		r.keep()
+	}
+	if g := r.l.group(2); g.snap.index != 2 || len(r.l.late) != 0 || r.l.noSpace != "" || r.l.alarmOn {
+		t.Errorf("the snapshot is %+v, %d wait, no space: %q", g.snap, len(r.l.late), r.l.noSpace)
+	}
+}
+
+// R561: a crash in the middle of a late snapshot leaves a part of a frame that nobody knows of, with a checkpoint and without one, and what
+// is written there afterwards counts.
+func TestTornLateSnapshot(t *testing.T) {
+	for _, checkpoint := range []bool{true, false} {
+		r := newRig(t)
+		r.o.SegmentMin, r.o.SegmentMax = 8<<20, 8<<20
+		r.start()
+		for i := range uint64(3) {
+			r.append(entryRecord(2, i+1, i+1, 1, 100))
+		}
+		r.append(entryRecord(3, 1, 1, 1, 100), late(snapshotRecord(3, 1)))
+		r.l.lateStep(r.clk.Mono())
+		if err := r.l.checkpoint(false); err != nil {
+			t.Fatal(err)
+		}
+		rec := late(snapshotRecord(2, 2))
+		rec.Later = func(dst []byte) []byte { return append(dst, bytes.Repeat([]byte("0123456789abcde\n"), 5<<20/16)...) }
+		r.append(rec)
+		cold := r.l.cold
+		from := cold.end
+		if !r.l.lateStep(r.clk.Mono()) || r.l.cold != cold || cold.end < from+5<<20 {
+			t.Fatal("it is not written as one frame")
+		}
+		r.fs = r.fs.KillClone()
+		file, err := r.fs.Open("log/" + segmentName(cold.id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteAt(make([]byte, 4<<20), from+coldPiece); err != nil {
+			t.Fatal(err)
+		}
+		file.Close()
+		reopen := func(want ...string) {
+			if !checkpoint {
+				names, _ := r.fs.List("log")
+				for _, name := range names {
+					if strings.HasPrefix(name, "checkpoint") {
+						r.fs.Remove("log/" + name)
+					}
+				}
+			}
+			r.mustOpen()
+			if got := r.replay(); !slices.Equal(got, want) || len(r.l.Quarantined()) > 0 {
+				t.Errorf("checkpoint %v: replay is %v, want %v; quarantined %v", checkpoint, got, want, r.l.Quarantined())
+			}
+			r.l.begin()
+		}
+		reopen("2:e1[1-1]", "2:e2[2-2]", "2:e3[3-3]", "3:s1")
+		r.append(late(snapshotRecord(2, 2)))
+		r.l.lateStep(r.clk.Mono())
+		if err := r.l.checkpoint(false); err != nil {
+			t.Fatal(err)
+		}
+		r.fs = r.fs.KillClone()
+		reopen("2:s2", "2:e3[3-3]", "3:s1")
+	}
 }

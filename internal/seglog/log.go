@@ -47,7 +47,7 @@ type Log struct {
 	target    int64 // size of new segments
 	want      int   // how many free segments to hold ready
 	need      int64 // a frame waits for a segment of at least this size
-	needCold  int64 // the rewriter would go on with one of this size
+	needCold  int64 // the keeper would go on with one of this size
 	liveItems int64
 	askedOut  int
 	late      []lateSnapshot // to be written by the keeper, at most one of a group
