@@ -27,6 +27,7 @@
 //   - lane.go: what the queues of one shard worker share
 //   - link.go: links to other nodes, and what goes round between two nodes: lives of a link, credit
 //   - far.go, farsend.go, farhear.go: a queue that runs on another node: its session there, what goes there, what comes back
+//   - mailbox.go: replies to consumers of direct reply-to on another node
 //   - inflow.go: what another node has under way to queues here
 //   - guest.go: the other side: a node whose sessions queues here serve
 //   - serve.go, serveask.go, servesay.go: one session: what it puts in and settles, the operations it asks for, what it is told

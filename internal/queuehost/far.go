@@ -297,7 +297,7 @@ func (f *far) tell(r *sentRun, o Outcome) {
 	if r.told {
 		return
 	}
-	r.told = true
+	r.told, o = true, f.told(o)
 	f.handle.nacks.add(o, r.last-r.seq+1)
 	if r.ticket != nil {
 		r.ticket.Settled(r.first, r.first+(r.last-r.seq), o)
@@ -326,8 +326,8 @@ func (f *far) refuseAll(err error, o Outcome) {
 		ps := f.taken.publishes[f.nextPub : f.nextPub+int(op.n)-f.sentOfRun]
 		f.nextPub += len(ps)
 		f.sentOfRun = 0
-		f.handle.nacks.add(o, uint64(len(ps)))
-		settleAll(ps, o)
+		f.handle.nacks.add(f.told(o), uint64(len(ps)))
+		settleAll(ps, f.told(o))
 	}
 	f.taken.recycle()
 	f.taken = nil

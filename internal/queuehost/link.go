@@ -28,12 +28,13 @@ const peerCredit = 16 << 20
 
 // neighbours is what a registry knows of other nodes.
 type neighbours struct {
-	mu     sync.RWMutex
-	homes  map[uint64]*home
-	guests map[uint64]*guest
-	fars   map[seglog.GroupID]*far
-	watch  watch
-	lists  memberLists
+	mu        sync.RWMutex
+	homes     map[uint64]*home
+	guests    map[uint64]*guest
+	fars      map[seglog.GroupID]*far
+	watch     watch
+	mailboxes map[uint64]*Handle // by the node that they lead to
+	lists     memberLists
 }
 
 func (r *Registry) far(id seglog.GroupID) *far {
@@ -136,11 +137,16 @@ func (r *Registry) CreateFar(def QueueDef, home uint64) (*Handle, error) {
 	if r.hosts[def.ID] != nil || r.near.fars[def.ID] != nil {
 		return nil, fmt.Errorf("queuehost: group %d exists", def.ID)
 	}
+	return r.addFar(def, h), nil
+}
+
+// addFar makes a far. The mutex of near is held.
+func (r *Registry) addFar(def QueueDef, h *home) *Handle {
 	f := newFar(r, def, h)
 	f.handle.group = r.o.Node.NewGroup(def.ID, f, false)
 	r.near.fars[def.ID] = f
 	h.enter(f)
-	return &f.handle, nil
+	return &f.handle
 }
 
 // home is another node as the queues see it that are reachable here and run

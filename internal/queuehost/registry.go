@@ -80,6 +80,8 @@ type Options struct {
 	StallAfter time.Duration
 	// Member reports whether a node is one of the cluster's, as far as this one knows. Nil: all are. It must not block.
 	Member func(node uint64) bool
+	// Reply returns the queue behind a consumer of direct reply-to here, nil if there is none. It must not block, and borrows. Nil: there are none.
+	Reply func(vhost, name []byte) *Handle
 }
 
 func (o *Options) setDefaults() {
@@ -145,7 +147,7 @@ func New(o Options) *Registry {
 	r := &Registry{
 		o: o, owner: o.Owner, pool: newCreditPool(o.ConnectionCredit, o.NodeCredit, o.Incomplete),
 		hosts: map[seglog.GroupID]*host{}, quarantined: map[seglog.GroupID]string{},
-		near: neighbours{homes: map[uint64]*home{}, guests: map[uint64]*guest{}, fars: map[seglog.GroupID]*far{}},
+		near: neighbours{homes: map[uint64]*home{}, guests: map[uint64]*guest{}, fars: map[seglog.GroupID]*far{}, mailboxes: map[uint64]*Handle{}},
 	}
 	r.loads.reg, r.loop.reg = r, r
 	r.pool.clock = o.Clock
@@ -273,7 +275,7 @@ func (r *Registry) Get(id seglog.GroupID) *Handle {
 	return nil
 }
 
-// Far yields the handles of the queues that are served by other nodes, in the order of their ids.
+// Far yields the handles of the queues that are served by other nodes, in the order of their ids; mailboxes are none.
 func (r *Registry) Far() iter.Seq[*Handle] {
 	return func(yield func(*Handle) bool) {
 		r.near.mu.RLock()
@@ -281,7 +283,7 @@ func (r *Registry) Far() iter.Seq[*Handle] {
 		r.near.mu.RUnlock()
 		slices.SortFunc(fars, func(a, b *far) int { return cmp.Compare(a.def.ID, b.def.ID) })
 		for _, f := range fars {
-			if !yield(&f.handle) {
+			if !isMailbox(f.def.ID) && !yield(&f.handle) {
 				return
 			}
 		}

@@ -35,7 +35,8 @@ type session struct {
 	seals     int  // asked for and not answered
 	waived    int  // of these, the first ones, which the guest has taken back
 	publishes []Publish
-	tx        *guestTx // nil: there was none yet
+	posted    []*Handle // queues of replies that were put there and have yet to be carried out
+	tx        *guestTx  // nil: there was none yet
 
 	waiting  bool // with the guest, for the link
 	outcomes []outcomes
@@ -119,17 +120,22 @@ func (s *session) receive(kind farKind, c cut) (ok, closed bool) {
 		}
 		return true, false
 	}
-	if s.handle == nil && s.ref == nil {
+	if s.handle == nil && s.ref == nil && !isMailbox(s.head.queue) {
 		s.handle = s.guest.reg.Get(s.head.queue)
 		if s.handle != nil && s.handle.far != nil {
 			s.handle = nil // it does not run here: nobody is sent on
 		}
 	}
 	ok = s.take(kind, c)
-	h, closed := s.handle, s.closed
+	h, closed, posted := s.handle, s.closed, s.posted
+	s.posted = nil
 	s.mu.Unlock()
+	here := !kind.publishes() || len(c.Rest) <= hereBytes
 	if h != nil {
-		h.Go(!kind.publishes() || len(c.Rest) <= hereBytes)
+		h.Go(here)
+	}
+	for _, h := range posted {
+		h.Go(here)
 	}
 	return ok, closed
 }
@@ -226,9 +232,14 @@ func (s *session) publish(c *cut) bool {
 	}
 	first := s.published + 1
 	s.published += uint64(len(ps))
-	if s.handle != nil {
+	switch {
+	case s.handle != nil:
 		s.handle.Put(ps)
-	} else {
+	case isMailbox(s.head.queue) && s.ref == nil:
+		if !s.post(ps) {
+			return false
+		}
+	default:
 		for i := range ps {
 			s.flow.given.Add(ps[i].cost())
 		}

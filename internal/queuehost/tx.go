@@ -53,10 +53,10 @@ type Transaction struct {
 	Credit *Credit
 }
 
-// PutTransaction puts a transaction into the queue's line, as Put does: Go must follow. In a cluster of the first level there is no
-// such thing: it is done piece by piece then, and the outcome is that of the worst piece.
+// PutTransaction puts a transaction into the queue's line, as Put does: Go must follow. In a cluster of the first level, and for replies to another
+// node, there is no such thing: it is done piece by piece then, and the outcome is that of the worst piece.
 func (h *Handle) PutTransaction(t *Transaction) {
-	if !h.registry().examines() {
+	if !h.registry().examines() || isMailbox(h.ID()) {
 		h.putPieces(t)
 		return
 	}
@@ -344,10 +344,15 @@ func (t *pieces) Settled(first, last uint64, o Outcome) {
 }
 
 func (h *Handle) putPieces(t *Transaction) {
-	all := &pieces{open: uint64(len(t.Publishes)) + 1, ticket: t.Ticket, seq: t.Seq}
+	all := &pieces{open: uint64(len(t.Publishes)), ticket: t.Ticket, seq: t.Seq}
 	for i := range t.Publishes {
 		t.Publishes[i].Ticket, t.Publishes[i].Seq = all, uint64(i)
 	}
+	if isMailbox(h.ID()) { // there is nothing to settle, and no queue that a barrier could be in
+		h.Put(t.Publishes)
+		return
+	}
+	all.open++
 	h.Put(t.Publishes)
 	for _, s := range t.Settled {
 		h.settle(s.Consumer, s.Ranges, s.How)
