@@ -54,6 +54,9 @@ type Options struct {
 	Forces func() int
 	// Elsewhere returns what other nodes have of a history, after a short wait at the most. Nil: there are none.
 	Elsewhere func(Joining) []KeptMessage
+	// ReplyAt asks another node of the cluster whether it has the direct reply-to consumer of a name; false if there is no answer
+	// after a short wait. Nil: there are no others.
+	ReplyAt func(node uint64, vhost, name string) bool
 	// NewReader makes what one goroutine reads messages from the disk with.
 	NewReader func() *Reader
 	// Go carries out what nobody waits for, and must not do so at once. Nil: a goroutine of its own does.
@@ -88,6 +91,7 @@ type Broker struct {
 	suspect     func(node uint64) bool
 	forces      func() int
 	elsewhere   func(Joining) []KeptMessage
+	replyAt     func(node uint64, vhost, name string) bool
 	later       func(func())
 	incarnation catalog.Incarnation
 	counters    counters
@@ -141,6 +145,7 @@ func New(o Options) *Broker {
 		suspect:   o.Suspect,
 		forces:    o.Forces,
 		elsewhere: o.Elsewhere,
+		replyAt:   o.ReplyAt,
 		later:     o.Go,
 		conns:     make(map[catalog.ConnID]*Conn),
 		alarms:    make(map[AlarmKind]Alarm),

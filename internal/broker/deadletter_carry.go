@@ -179,8 +179,14 @@ func (c *carrier) letter(x *letter, q *catalog.Queue, wanted bool) int64 {
 	targets, cycled := c.found, 0
 	var out outlet // of a consumer of direct replies, of which the catalog knows nothing
 	var outID seglog.GroupID
+	posted := false // on another node
 	if len(targets) == 0 && c.exchange.Name == "" {
-		if h := l.b.replyHandle(c.s.vhost, c.firstKey()); h != nil {
+		h := l.b.replyHandle(c.s.vhost, c.firstKey())
+		if h == nil {
+			h = l.b.mailbox(c.view, c.firstKey())
+			posted = h != nil
+		}
+		if h != nil {
 			out, outID = h, h.ID()
 		}
 	}
@@ -206,6 +212,9 @@ func (c *carrier) letter(x *letter, q *catalog.Queue, wanted bool) int64 {
 		if target := c.view.QueueByID(id); target != nil {
 			c.lineUp(x, m, v.Persistent, c.ticket(target), c.screen(id))
 		}
+	}
+	if posted {
+		m = queuehost.Reply(m, c.s.vhost, c.firstKey())
 	}
 	if out != nil {
 		c.lineUp(x, m, v.Persistent, &letterTicket{s: c.s, out: out, target: outID}, nil)

@@ -28,6 +28,7 @@
 //	binding.go     bind and unbind
 //	consume.go     consume and get
 //	publisher.go   a channel's publishing side, with its cache of routes
+//	lined.go       what is lined up there for each queue
 //	history.go     the latest messages of exchanges that keep them for later bindings
 //	reply.go       direct reply-to
 //	deadletter.go  dead letters: where they wait, and what becomes of them

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync"
+	"strings"
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/catalog"
@@ -71,41 +71,6 @@ type route struct {
 	rare  *rare // nil: nothing
 
 	replied bool // as of a Publisher
-}
-
-// slot lines up what is to go to one queue.
-type slot struct {
-	handle *queuehost.Handle
-	lined  *lined // nil when nothing is
-}
-
-// lined is messages lined up for one queue. It is borrowed between the first
-// Publish and the Flush: an idle channel holds no memory for it.
-type lined struct {
-	publishes []queuehost.Publish
-	settled   []queuehost.Settled // of a transaction
-}
-
-var linedPool = sync.Pool{New: func() any { return new(lined) }}
-
-// keepLined is the largest list that is kept for its next use.
-const keepLined = 8192
-
-func (s *slot) flush() {
-	l := s.lined
-	s.lined = nil
-	s.handle.Put(l.publishes)
-	l.free()
-}
-
-// free gives the list back: the messages belong to the queue now.
-func (l *lined) free() {
-	if cap(l.publishes) > keepLined {
-		return
-	}
-	clear(l.publishes)
-	l.publishes = l.publishes[:0]
-	linedPool.Put(l)
 }
 
 // Route is where one publish goes. It is valid until the next call of
@@ -385,8 +350,14 @@ func (p *Publisher) findNamed(dst []*slot, name string) []*slot {
 		if h = b.handle(q); h == nil {
 			p.missing = true
 		}
-	} else if h = b.replyHandle(vhost, name); h == nil && b.wasReply(name) {
-		p.replied = true
+	} else if h = b.replyHandle(vhost, name); h == nil && strings.HasPrefix(name, replyPrefix) {
+		if m := b.mailbox(p.view, name); m != nil {
+			if !slices.ContainsFunc(dst, func(s *slot) bool { return s.reply == name }) {
+				dst = append(dst, &slot{handle: m, reply: name})
+			}
+			return dst
+		}
+		p.replied = p.replied || replyNode(name) == b.node
 	}
 	if h == nil {
 		return dst
@@ -520,11 +491,7 @@ func (p *Publisher) Publish(r *Route, m Publish) {
 		if screens != nil {
 			q.Screen = screens[i]
 		}
-		if s.lined == nil {
-			s.lined = linedPool.Get().(*lined)
-			p.dirty = append(p.dirty, s)
-		}
-		s.lined.publishes = append(s.lined.publishes, q)
+		p.lineUp(s, &q)
 	}
 	p.lined += len(r.slots)
 	p.routed += uint64(len(r.slots))
@@ -543,7 +510,7 @@ func (p *Publisher) Returned(r *Route, m message.Message) {
 // all its outcomes are Gone. A reply counts as routed whatever becomes of it.
 func (r *Route) MayVanish() bool {
 	for _, s := range r.slots {
-		if s.handle.ID() >= firstReplyQueue {
+		if s.handle.ID() >= firstReplyQueue || s.reply != "" {
 			return false
 		}
 	}

@@ -90,30 +90,67 @@ func (b *Broker) replyName() string {
 	return replyPrefix + base64.RawURLEncoding.EncodeToString(append(binary.BigEndian.AppendUint64(nil, b.node), bits[:]...))
 }
 
-// wasReply reports whether a name can be one that this node has given to a consumer, there or not.
-func (b *Broker) wasReply(name string) bool {
+// replyNode returns the node that can have given a name to a consumer, there or not; 0: no node can.
+func replyNode(name string) (node uint64) {
 	rest, is := strings.CutPrefix(name, replyPrefix)
-	if !is {
-		return false
+	if !is || len(rest) != base64.RawURLEncoding.EncodedLen(8+16) {
+		return 0
 	}
 	bytes, err := base64.RawURLEncoding.DecodeString(rest)
-	return err == nil && len(bytes) == 8+16 && binary.BigEndian.Uint64(bytes) == b.node
+	if err != nil || len(bytes) != 8+16 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(bytes)
+}
+
+// mailboxLevel is the level of formats from which on nodes take replies for their consumers from others.
+const mailboxLevel = 2
+
+// mailbox returns what takes replies to a consumer of another node, nil if that is none of the cluster. Anybody can make up a name: it
+// leads to nodes that the catalog knows, or nowhere.
+func (b *Broker) mailbox(v *catalog.View, name string) *queuehost.Handle {
+	node := replyNode(name)
+	if node == 0 || node == b.node || v.Level() < mailboxLevel || v.Node(node) == nil {
+		return nil
+	}
+	return b.queues.Mailbox(node)
 }
 
 // replyHandle returns the queue behind a direct reply-to name, or nil.
 func (b *Broker) replyHandle(vhost, name string) *queuehost.Handle {
 	b.replies.mu.RLock()
 	defer b.replies.mu.RUnlock()
-	if r := b.replies.queues[name]; r != nil && r.handle.Def().VHost == vhost {
-		return r.handle
+	return b.replies.queues[name].in(vhost)
+}
+
+// ReplyQueue returns the queue behind the name of a direct reply-to consumer of this node, nil if it is not there. It borrows, and may be
+// called from anywhere.
+func (b *Broker) ReplyQueue(vhost, name []byte) *queuehost.Handle {
+	b.replies.mu.RLock()
+	defer b.replies.mu.RUnlock()
+	return b.replies.queues[string(name)].in(string(vhost))
+}
+
+// in returns the queue, if it is one of the virtual host.
+func (r *replyQueue) in(vhost string) *queuehost.Handle {
+	if r == nil || r.handle.Def().VHost != vhost {
+		return nil
 	}
-	return nil
+	return r.handle
+}
+
+// hasReply reports whether a name is that of a direct reply-to consumer that is there, on this node or another one, which is asked.
+func (b *Broker) hasReply(vhost, name string) bool {
+	if b.replyHandle(vhost, name) != nil {
+		return true
+	}
+	return b.replyAt != nil && b.mailbox(b.view(), name) != nil && b.replyAt(replyNode(name), vhost, name)
 }
 
 // declareReplies answers a declare of a direct reply-to name: the pseudo queue
 // itself is always there, the name of a consumer as long as that is.
 func (c *Conn) declareReplies(name string) (DeclaredQueue, *amqperr.Error) {
-	if name != ReplyTo && c.b.replyHandle(c.vhost, name) == nil {
+	if name != ReplyTo && !c.b.hasReply(c.vhost, name) {
 		return DeclaredQueue{}, amqperr.NoQueue(c.vhost, name)
 	}
 	return DeclaredQueue{Name: name, Consumers: 1}, nil

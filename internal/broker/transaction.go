@@ -47,8 +47,10 @@ func (p *Publisher) PublishHeld(h *Held, m message.Message) {
 		if h.screens != nil {
 			q.Screen = h.screens[i]
 		}
-		l := p.line(s.handle)
-		l.publishes = append(l.publishes, q)
+		if s.reply == "" {
+			s = p.slot(s.handle) // it may have been found before there was another one
+		}
+		p.lineUp(s, &q)
 	}
 	p.routed += uint64(len(h.slots))
 }
@@ -68,18 +70,8 @@ func (p *Publisher) keep(h *Held, m message.Message) {
 
 // SettleHeld lines settlements up that belong to a transaction. The ranges are free after Commit.
 func (p *Publisher) SettleHeld(s *Subscription, ranges []Range, how Settlement) {
-	l := p.line(s.handle)
+	l := p.line(p.slot(s.handle))
 	l.settled = append(l.settled, queuehost.Settled{Consumer: s.id, Ranges: ranges, How: how})
-}
-
-// line returns what is lined up for a queue: one list, whenever its route was found.
-func (p *Publisher) line(h *queuehost.Handle) *lined {
-	s := p.slot(h)
-	if s.lined == nil {
-		s.lined = linedPool.Get().(*lined)
-		p.dirty = append(p.dirty, s)
-	}
-	return s.lined
 }
 
 // Involved is the number of queues that a Commit now would concern: the number of times its Ticket hears an outcome.

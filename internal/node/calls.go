@@ -29,6 +29,13 @@ type asked struct {
 	What string          `json:"what"`                  // one of the following
 	Node uint64          `json:"node,string,omitempty"` // askSees
 	Join *broker.Joining `json:"join,omitempty"`        // askHistory
+	Name *replyName      `json:"name,omitempty"`        // askReply
+}
+
+// replyName is the name of a direct reply-to consumer.
+type replyName struct {
+	VHost string `json:"vhost"`
+	Name  string `json:"name"`
 }
 
 const (
@@ -37,6 +44,7 @@ const (
 	askSees  = "sees"  // is this node up, as you see it?
 
 	askHistory = "history" // what have you kept of what was published to this exchange?
+	askReply   = "reply"   // have you the direct reply-to consumer of this name?
 )
 
 // told is an answer.
@@ -46,7 +54,8 @@ type told struct {
 	In    bool           `json:"in,omitempty"` // the asking node is in the cluster; the catalog was asked, if not
 	Up    bool           `json:"up,omitempty"`
 
-	Kept []broker.KeptMessage `json:"kept,omitempty"`
+	Kept  []broker.KeptMessage `json:"kept,omitempty"`
+	There bool                 `json:"there,omitempty"` // the consumer that was asked for
 }
 
 // Bounds of calls.
@@ -54,6 +63,7 @@ const (
 	callWait  = 3 * time.Second
 	leaveWait = 8 * time.Second
 	keptWait  = 2 * time.Second
+	replyWait = 2 * time.Second
 	maxBook   = 1024 // nodes taken from an answer
 )
 
@@ -111,6 +121,11 @@ func (m *mesh) tell(ctx context.Context, from peer.Hello, q asked) (t told, err 
 			return t, err
 		}
 		t.Kept = n.broker.History(*q.Join)
+	case askReply:
+		if q.Name == nil {
+			return t, errors.New("the request is not understood")
+		}
+		t.There = n.broker.ReplyQueue([]byte(q.Name.VHost), []byte(q.Name.Name)) != nil
 	case askLeave:
 		ctx, cancel := context.WithTimeout(ctx, leaveWait)
 		defer cancel()
@@ -189,6 +204,19 @@ func (m *mesh) keptElsewhere(j broker.Joining) (list []broker.KeptMessage) {
 	}
 	all.Wait()
 	return list
+}
+
+// replyAt asks another node whether it has a direct reply-to consumer. Where it does not answer in time, nobody can say that it has.
+func (m *mesh) replyAt(node uint64, vhost, name string) bool {
+	other := m.n.catalog.View().Node(node)
+	if other == nil || !m.isUp(node) {
+		return false
+	}
+	t, err := ask(m.life, m.links, other.Addr, asked{What: askReply, Name: &replyName{vhost, name}}, replyWait)
+	if err != nil {
+		m.n.log.Warn("nobody can say whether a direct reply-to consumer is there", "node", other.Name, "error", err)
+	}
+	return t.There
 }
 
 // passerBy has calls made by a node that has no links: it is stopped, or not in the cluster yet.
