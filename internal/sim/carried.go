@@ -181,11 +181,11 @@ func (w *World) withStores() []*simQueue {
 // targetsOf are the queues that the letters of one go to.
 func (w *World) targetsOf(q *simQueue) []*simQueue {
 	switch {
-	case !w.o.Carried || w.target[0] == nil || w.target[1] == nil:
+	case !w.o.Carried || q.isTarget() && roleOf(q.def.Name) != 2:
 		return nil
-	case roleOf(q.def.Name) == 2: // be it one that was declared when nobody heard of another one
+	case q.isTarget(): // be it one that was declared when nobody heard of another one; the third was there before
 		return w.target[2:]
-	case q.isTarget():
+	case w.target[0] == nil || w.target[1] == nil:
 		return nil
 	}
 	return w.target[:2]
