@@ -124,6 +124,25 @@ func (c *checkouts) take(first, last uint64, f func(*slot)) {
 	c.tidy()
 }
 
+// holds reports whether all ids of a range are held.
+func (c *checkouts) holds(first, last uint64) bool {
+	if first > last || last-first >= c.count {
+		return false
+	}
+	n := 0
+	for i := c.find(first >> pageShift); i < len(c.pages) && c.pages[i].block <= last>>pageShift; i++ {
+		mask := c.pages[i].live
+		if c.pages[i].block == first>>pageShift {
+			mask &= ^uint64(0) << (first & (pageSlots - 1))
+		}
+		if c.pages[i].block == last>>pageShift {
+			mask &= ^uint64(0) >> (pageSlots - 1 - last&(pageSlots-1))
+		}
+		n += bits.OnesCount64(mask)
+	}
+	return uint64(n) == last-first+1
+}
+
 // find returns the place of the first page whose block is block or above.
 func (c *checkouts) find(block uint64) int {
 	n := len(c.pages)

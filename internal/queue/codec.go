@@ -51,6 +51,7 @@ const (
 	fieldParts
 	fieldCarried // without a value
 	fieldScreen  // exchange, key of 16 bytes, window, keys
+	fieldStrict  // without a value
 
 	fieldsAll = 1<<iota - 1
 )
@@ -113,7 +114,8 @@ func (c *Command) rareMask() uint64 {
 	return maskIf(c.Node, fieldNode) | maskIf(c.Incarnation, fieldIncarnation) | maskIf(c.Outer, fieldOuter) |
 		maskIf(t.Heard, fieldHeard) | bit(t.Set != nil, fieldSet) | maskIf(uint64(t.TTL), fieldTTL) | maskIf(t.Delay, fieldDelay) |
 		maskIf(t.Timeout, fieldTimeout) | bit(t.Key != Key{}, fieldKey) | maskIf(uint64(t.Sequence), fieldSequence) |
-		maskIf(uint64(t.Tx), fieldTx) | maskIf(t.Parts, fieldParts) | bit(t.Carried, fieldCarried) | bit(t.Screen != nil, fieldScreen)
+		maskIf(uint64(t.Tx), fieldTx) | maskIf(t.Parts, fieldParts) | bit(t.Carried, fieldCarried) | bit(t.Screen != nil, fieldScreen) |
+		bit(t.Strict, fieldStrict)
 }
 
 func (c *Command) appendRare(dst []byte) []byte {
@@ -275,6 +277,9 @@ func (d *decoder) rare(c *Command, mask uint64) {
 	}
 	if mask&fieldCarried != 0 {
 		c.Terms.Carried = true
+	}
+	if mask&fieldStrict != 0 {
+		c.Terms.Strict = true
 	}
 	if mask&fieldParts != 0 {
 		c.Terms.Parts = d.Uint()

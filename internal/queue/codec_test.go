@@ -48,6 +48,7 @@ func sampleCommands() []Command {
 		{Kind: TimeOut, Consumer: 5, Last: 1 << 62, Blameless: true},
 		{Kind: Enqueue, Count: 3, Persistent: true, Session: 4, Terms: &Terms{Tx: 1<<32 - 1, TTL: Most(5)}},
 		{Kind: Commit, Session: 4, Seq: 9, Terms: &Terms{Tx: 7, Parts: 1 << 40, Heard: 3}},
+		{Kind: Commit, Session: 4, Terms: &Terms{Tx: 7, Parts: 2, Strict: true}},
 		{Kind: Abort, Session: 4, Terms: &Terms{Tx: 7}},
 		{Kind: Enqueue, Count: 2, Terms: &Terms{Delay: 1<<64 - 1}},
 		{Kind: Enqueue, Count: 2, Session: 4, Seq: 9, Terms: &Terms{Carried: true}},

@@ -192,6 +192,9 @@ type Terms struct {
 	// should they be refused. So what is refused of them is not dead.
 	Carried bool
 	Screen  *Screen // Enqueue of one message: it has come through an exchange that lets nothing through twice; nil: it has not
+	// Strict: of a Commit nothing happens, either, if a delivery that its settlements name is not held any more; and keys of messages that leave by them
+	// are free for its own messages.
+	Strict bool
 }
 
 var noTerms Terms

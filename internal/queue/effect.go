@@ -112,7 +112,10 @@ const (
 	// Duplicate: the message has come before.
 	Duplicate
 
-	lastReason = Duplicate
+	// Stale: a delivery that the transaction settles was not held any more.
+	Stale
+
+	lastReason = Stale
 )
 
 var reasonNames = [...]string{
@@ -120,7 +123,7 @@ var reasonNames = [...]string{
 	Expired: "expired", Lost: "lost", Aborted: "aborted",
 	NoSession: "no-session", InUse: "in-use", NotAlone: "not-alone", ExclusiveUse: "exclusive-use",
 	NoRoom: "no-room", DeadFull: "dead-full", Exhausted: "exhausted", DeadDropped: "dead-dropped",
-	Ripe: "ripe", Duplicate: "duplicate",
+	Ripe: "ripe", Duplicate: "duplicate", Stale: "stale",
 }
 
 // String returns the reason's name.

@@ -13,6 +13,35 @@ type modelTransaction struct {
 	enqueues []Command
 	messages [][]*modelMessage // of each of enqueues
 	settles  []Command
+	leaving  []*modelMessage // by the settlements
+}
+
+// settled returns the messages that a settlement names and are held, in order of their delivery ids.
+func (m *model) settled(c *Command) (xs []*modelMessage) {
+	for _, x := range m.messages {
+		if x.holder != nil && x.holder.id == c.Consumer && x.holder.session == c.Session && x.id >= c.First && x.id <= c.Last {
+			xs = append(xs, x)
+		}
+	}
+	return xs
+}
+
+func (m *model) holdsAll(t *modelTransaction) bool {
+	for i := range t.settles {
+		if c := &t.settles[i]; uint64(len(m.settled(c))) != c.Last-c.First+1 {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *model) leaving(t *modelTransaction) (xs []*modelMessage) {
+	for i := range t.settles {
+		if c := &t.settles[i]; c.How != Requeue {
+			xs = append(xs, m.settled(c)...)
+		}
+	}
+	return xs
 }
 
 func (s *modelSession) transaction(key uint32) *modelTransaction {
@@ -67,8 +96,13 @@ func (m *model) commit(c *Command, s *modelSession) {
 			delete(s.under, c.tx())
 		}
 		if before = s.lastSeq; t.parts() == c.terms().Parts {
-			if reason = m.sift(t); reason == 0 {
-				reason = m.tried(t)
+			if reason = Stale; !c.terms().Strict || m.holdsAll(t) {
+				if c.terms().Strict {
+					t.leaving = m.leaving(t)
+				}
+				if reason = m.sift(t); reason == 0 {
+					reason = m.tried(t)
+				}
 			}
 		}
 		s.lastSeq = max(s.lastSeq, c.Seq)
@@ -90,6 +124,11 @@ func (m *model) commit(c *Command, s *modelSession) {
 
 // carryOut does what is in a transaction as if it were said now.
 func (m *model) carryOut(t *modelTransaction) {
+	if !m.set.forever() {
+		for _, x := range t.leaving {
+			x.key = Key{}
+		}
+	}
 	for i := range t.enqueues {
 		c := t.enqueues[i]
 		if m.keyed(&c) && !m.repeated(&c) {
@@ -117,7 +156,8 @@ func (m *model) sift(t *modelTransaction) Reason {
 	var kept modelTransaction
 	for i := range t.enqueues {
 		c := &t.enqueues[i]
-		twice := m.keyed(c) && m.repeated(c)
+		freed := !m.set.forever() && slices.ContainsFunc(t.leaving, func(x *modelMessage) bool { return x.key == c.terms().Key })
+		twice := m.keyed(c) && !freed && m.repeated(c)
 		for j := range i {
 			o := &t.enqueues[j]
 			same := o.terms().Key == c.terms().Key
@@ -232,7 +272,12 @@ func (g *generator) transactionCommand() Command {
 			}
 		}
 		if g.IntN(10) == 0 {
+			c.own()
 			c.Terms.Parts++
+		}
+		if g.IntN(3) > 0 {
+			c.own()
+			c.Terms.Strict = true
 		}
 		delete(g.under, at)
 		return c

@@ -97,8 +97,8 @@ func (m *Machine) settlePart(c *Command) {
 	}
 }
 
-// commit lets a transaction happen: its messages come in, then its settlements are carried out. If parts of it are missing, or
-// a limit would refuse one of its messages, nothing of it happens.
+// commit lets a transaction happen: its messages come in, then its settlements are carried out. If parts of it are missing, if
+// a limit would refuse one of its messages, or if something that it settles was taken away, nothing of it happens.
 func (m *Machine) commit(c *Command, fx *Effects) {
 	s := m.session(c.Session)
 	t := s.takeTransaction(c.tx())
@@ -114,8 +114,14 @@ func (m *Machine) commit(c *Command, fx *Effects) {
 		}
 	}
 	reason := Aborted
-	if s != nil && t.count == c.terms().Parts {
-		reason = m.sift(t, fx)
+	var leaving map[Number]bool
+	if strict := c.terms().Strict; s != nil && t.count == c.terms().Parts {
+		if reason = Stale; !strict || m.holdsAll(t) {
+			if strict {
+				leaving = m.leaving(t)
+			}
+			reason = m.sift(t, leaving, fx)
+		}
 	}
 	if reason == 0 {
 		reason = m.refuses(t)
@@ -128,6 +134,9 @@ func (m *Machine) commit(c *Command, fx *Effects) {
 		}
 		m.forsakeParts(t, reason, fx)
 		return
+	}
+	for n := range leaving {
+		m.extra.keys.forget(n, n)
 	}
 	for i := range t.blocks {
 		p := &t.blocks[i]
@@ -159,16 +168,50 @@ func (m *Machine) commit(c *Command, fx *Effects) {
 	}
 }
 
+// holdsAll reports whether all deliveries that a transaction settles are still held.
+func (m *Machine) holdsAll(t *transaction) bool {
+	for i := range t.settles {
+		c := &t.settles[i]
+		if con := m.consumer(c.Consumer); con == nil || con.session != c.Session || !con.held.holds(c.First, c.Last) {
+			return false
+		}
+	}
+	return true
+}
+
+// leaving returns those messages with keys that leave the queue by a transaction's settlements.
+func (m *Machine) leaving(t *transaction) map[Number]bool {
+	if m.extra == nil || len(m.extra.keys.byNumber) == 0 || len(t.blocks) == 0 {
+		return nil
+	}
+	var leaving map[Number]bool
+	for i := range t.settles {
+		c := &t.settles[i]
+		if c.How == Requeue {
+			continue
+		}
+		m.consumer(c.Consumer).held.from(c.First, func(id uint64, s *slot) {
+			if _, keyed := m.extra.keys.byNumber[s.number]; id <= c.Last && keyed {
+				if leaving == nil {
+					leaving = map[Number]bool{}
+				}
+				leaving[s.number] = true
+			}
+		})
+	}
+	return leaving
+}
+
 // keyed is what an Enqueue says of a message with a key.
 func (p *part) keyed() *Command {
 	return &Command{Kind: Enqueue, Count: 1, Persistent: !p.attr.is(flagTransient), Terms: &Terms{Key: p.key, Sequence: p.seq}}
 }
 
-// sift looks for duplicates, of what was there before and of what comes earlier in the transaction. Those that count as accepted leave it; for one that would
+// sift looks for duplicates, of what was there before, but for what is leaving, and of what comes earlier in the transaction. Those that count as accepted leave it; for one that would
 // be refused it returns Duplicate, and nothing has changed.
-func (m *Machine) sift(t *transaction, fx *Effects) Reason {
+func (m *Machine) sift(t *transaction, leaving map[Number]bool, fx *Effects) Reason {
 	screened := m.screened(t)
-	keys := m.repeats(t, screened)
+	keys := m.repeats(t, screened, leaving)
 	if len(keys) > 0 && !m.extra.set.forever() {
 		return Duplicate
 	}
@@ -210,8 +253,8 @@ func (m *Machine) screened(t *transaction) (twice map[Number]bool) {
 	return twice
 }
 
-// repeats returns the other messages of a transaction of which the queue knows the keys.
-func (m *Machine) repeats(t *transaction, but map[Number]bool) (twice map[Number]bool) {
+// repeats returns the other messages of a transaction of which the queue knows the keys, but for those of messages that are leaving.
+func (m *Machine) repeats(t *transaction, but, leaving map[Number]bool) (twice map[Number]bool) {
 	if m.extra == nil || m.extra.set.Deduplicate == NoKey {
 		return nil
 	}
@@ -231,7 +274,7 @@ func (m *Machine) repeats(t *transaction, but map[Number]bool) (twice map[Number
 		if !byPublisher {
 			k.seq = 0
 		}
-		if seen[k] || m.isRepeated(c) {
+		if seen[k] || !leaving[m.extra.keys.byKey[p.key]] && m.isRepeated(c) {
 			if twice == nil {
 				twice = map[Number]bool{}
 			}

@@ -179,7 +179,7 @@ func (h *host) packBare(e *replica.Entry, p *pack, m *Publish, of *leadSession) 
 		if r.persistent && m.hurried() {
 			e.Sync = true
 		}
-		p.cmds = append(p.cmds, queue.Command{Kind: queue.Commit, Session: session, Terms: &queue.Terms{Tx: m.tx(), Parts: parts}})
+		p.cmds = append(p.cmds, queue.Command{Kind: queue.Commit, Session: session, Terms: &queue.Terms{Tx: m.tx(), Parts: parts, Strict: true}})
 		if of != nil {
 			p.enqueued(&p.cmds[len(p.cmds)-1], of, m.Seq)
 		}
@@ -310,11 +310,11 @@ func (q *entry) wholeTx(n int) int {
 func (q *entry) renamed(head []byte) []byte {
 	head, _ = renamed(head, func(x *txSettle) {
 		c := q.f.session.consumers[x.consumer]
-		if c == nil || x.last <= c.base {
+		if c == nil || x.first <= c.base {
 			x.consumer = 0 // of a session that is over
 			return
 		}
-		x.first, x.last = max(x.first, c.base+1)-c.base, x.last-c.base
+		x.first, x.last = x.first-c.base, x.last-c.base
 	})
 	return head
 }

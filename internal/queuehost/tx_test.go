@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
+	"holdfast/internal/wire"
 )
 
 func levelTwo(_ *replica.Options, o *Options) { o.Level = func() uint16 { return 2 } }
@@ -127,6 +129,56 @@ func TestTransactionIsRefusedAsAWhole(t *testing.T) {
 		want(t, "deliveries", s.bodies(), []string{"a", "b", "f", "g"})
 		want(t, "in memory", r.host(7).bodies.bytes, int64(0))
 	}
+}
+
+// R544: what settles a delivery that was taken away meanwhile does not happen at all, wherever it comes from.
+func TestTransactionAboutWhatWasTakenAway(t *testing.T) {
+	hereAndThere(t, []QueueDef{durable(7)}, func(t *testing.T, r *rig, pass func(time.Duration)) {
+		h, tk := r.queue(7), &tickets{}
+		spec := unlimited(0)
+		spec.Arguments = wire.NewTable(map[string]any{timeoutArgument: int64(10_000)})
+		id := h.Attach(spec, &sink{}, func(queue.ConsumerID, error) {})
+		publish(h, nil, true, "a", "b")
+		r.settle()
+		pass(6 * time.Second)
+		publish(h, nil, true, "c")
+		r.settle()
+		pass(6 * time.Second)
+		want(t, "unacked", h.Stats().Unacked, uint64(1))
+		transact(h, tk, 1, []Settled{{id, ids(1, 3), queue.Ack}}, "d")
+		transact(h, tk, 2, []Settled{{id, ids(2, 2), queue.Ack}, {id, ids(3, 3), queue.Ack}}, "e")
+		r.settle()
+		want(t, "outcomes", tk.got, []outcome{{1, 1, Refused}, {2, 2, Refused}})
+		want(t, "ready and unacked", []uint64{h.Stats().Ready, h.Stats().Unacked}, []uint64{2, 1})
+		transact(h, tk, 3, []Settled{{id, ids(3, 3), queue.Ack}}, "f")
+		r.settle()
+		want(t, "what it holds still", tk.got[2:], []outcome{{3, 3, Accepted}})
+		want(t, "ready and unacked in the end", []uint64{h.Stats().Ready, h.Stats().Unacked}, []uint64{3, 0})
+	})
+}
+
+// R545: the key of a message that a transaction acknowledges is free for one that it publishes.
+func TestTransactionThatReplacesAMessage(t *testing.T) {
+	def := set(durable(7), queue.Settings{Deduplicate: queue.MessageIDKey})
+	hereAndThere(t, []QueueDef{def}, func(t *testing.T, r *rig, _ func(time.Duration)) {
+		h, tk := r.queue(7), &tickets{}
+		id := h.Attach(unlimited(1), &sink{}, func(queue.ConsumerID, error) {})
+		keyed := func() Publish { return Publish{Message: body("a", wire.PropertySet{MessageID: "k"}), Persistent: true} }
+		h.Put([]Publish{keyed()})
+		h.Go(false)
+		r.settle()
+		put := func(seq uint64, how queue.Settlement, ps ...Publish) {
+			h.PutTransaction(&Transaction{Publishes: ps, Settled: []Settled{{id, ids(seq, seq), how}}, Ticket: tk, Seq: seq})
+			h.Go(false)
+			r.settle()
+		}
+		put(1, queue.Requeue, keyed())
+		put(1, queue.Ack, keyed(), keyed())
+		put(1, queue.Ack, keyed())
+		put(2, queue.Discard, keyed())
+		want(t, "outcomes", tk.got, []outcome{{1, 1, Refused}, {1, 1, Refused}, {1, 1, Accepted}, {2, 2, Accepted}})
+		want(t, "messages", []uint64{h.Stats().Ready, h.Stats().Unacked}, []uint64{0, 1})
+	})
 }
 
 // A crash at any record leaves all of a transaction or nothing, in each queue by itself. R530
