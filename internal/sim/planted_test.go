@@ -46,7 +46,7 @@ var noticed = []struct {
 	{planted.CommandTwice, 30, 300},
 	{planted.StateUnheard, 2, 1500},
 	{planted.AnsweredHere, 1, 300},
-	{planted.SyncForgets, 78, 300},
+	{planted.SyncForgets, 662, 300},
 	{planted.ChunksKept, 128, 2500},
 	{planted.WallClock, 4116, 300},
 	{planted.DeadlineLost, 4097, 300},
