@@ -23,6 +23,9 @@ const (
 	argMasterLocator = "x-queue-master-locator"
 
 	argDeduplicate = "x-message-deduplication"
+
+	argRetryMin = "x-" + keyRetryMin
+	argRetryMax = "x-" + keyRetryMax
 )
 
 type argument struct {
@@ -129,6 +132,9 @@ func (d *QueueDecl) rules() int {
 		return 2
 	}
 	if t, err := queueType(d); err == nil {
+		if _, problem := checkRetryTimes(t, d.Args, 5); problem != "" {
+			return 5
+		}
 		for name := range d.Args.All() {
 			if newer, is := since4[name]; is && newer.takenBy(t) && !findArgument(name).by(3).takenBy(t) {
 				return 4
@@ -222,6 +228,9 @@ func checkArguments(d *QueueDecl, rules int) (QueueType, *amqperr.Error) {
 	if problem := checkSince(d.Args, rules); problem != "" {
 		return "", amqperr.InvalidArg(amqperr.Queue, d.VHost, d.Name, argLeaderLocator, problem)
 	}
+	if name, problem := checkRetryTimes(t, d.Args, rules); problem != "" {
+		return "", amqperr.InvalidArg(amqperr.Queue, d.VHost, d.Name, name, problem)
+	}
 	if v, ok := d.Args.Get(argTargetSize); ok && t == Quorum {
 		if problem := checkPositive(v, d.Args); problem != "" {
 			return "", amqperr.InvalidArg(amqperr.Queue, d.VHost, d.Name, argTargetSize, problem)
@@ -256,6 +265,29 @@ func checkSince(args wire.Table, rules int) string {
 		return fmt.Sprintf("'%s' is unknown", s)
 	}
 	return ""
+}
+
+// checkRetryTimes returns which time of a delayed retry is wrong, and what is wrong with it: rules older than the fifth only want it
+// to be positive. A type without a time is in order, as in RabbitMQ: a policy may say the rest.
+func checkRetryTimes(t QueueType, args wire.Table, rules int) (name, problem string) {
+	if rules < 5 || t == Stream {
+		return "", ""
+	}
+	least, _ := args.Get(argRetryMin)
+	most, _ := args.Get(argRetryMax)
+	for _, a := range []struct {
+		name string
+		v    wire.Value
+	}{{argRetryMin, least}, {argRetryMax, most}} {
+		if n, is := a.v.Int(); is && n > maxPeriod {
+			return a.name, checkTTL(a.v, args)
+		}
+	}
+	from, is := least.Int()
+	if to, has := most.Int(); is && has && to < from {
+		return argRetryMax, fmt.Sprintf("must not be smaller than %s (%d): %d", argRetryMin, from, to)
+	}
+	return "", ""
 }
 
 // checkProperties refuses what replicated queues cannot be.

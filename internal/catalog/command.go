@@ -99,9 +99,9 @@ const (
 // a queue's id is the number of declares that succeeded before it.
 
 // declareRules is the newest version of the rules by which a declare decides what is possible: see checkArguments. A declare
-// carries the version of whoever proposed it, so that an old log gives the queues it gave. The third and the fourth belong to
+// carries the version of whoever proposed it, so that an old log gives the queues it gave. From the third on they belong to
 // level 2.
-const declareRules = 4
+const declareRules = 5
 
 func begin(k commandKind, size int) *encoder {
 	e := &encoder{b: make([]byte, 0, size+16)}

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"holdfast/internal/wire"
@@ -76,6 +77,47 @@ func TestDeclaresOfTheThirdRules(t *testing.T) {
 	const written = "011404012f0171023614782d64656c617965642d72657472792d747970655300000003616c6c0c782d71756575652d747970655300000007636c61737369638180808080200000010101" // once: it is what logs have
 	if got := fmt.Sprintf("%x", DeclareQueue(declare("classic"))); got != written {
 		t.Errorf("written as %s", got)
+	}
+}
+
+// R615: the times of a delayed retry that no policy could give, or that are cut, are refused by the fifth rules. Declares that say so and
+// were accepted before are accepted whenever they are read, and all others are written as they were.
+func TestDeclaresOfTheFourthRules(t *testing.T) {
+	const least, most, typ = "x-delayed-retry-min", "x-delayed-retry-max", "x-delayed-retry-type"
+	for _, c := range []struct {
+		args  map[string]any
+		rules byte   // on quorum queues; on classic ones they are the fourth at least
+		wrong string // "": it is accepted
+	}{
+		{map[string]any{typ: "all", least: 2000, most: 100}, 5, "'x-delayed-retry-max' for queue 'q' in vhost '/': must not be smaller than x-delayed-retry-min (2000): 100"},
+		{map[string]any{least: int64(1), most: int64(maxPeriod) + 1}, 5, "'x-delayed-retry-max' for queue 'q' in vhost '/': must not be more than ten years in milliseconds: 315360000001"},
+		{map[string]any{least: int64(maxPeriod) + 1}, 5, "'x-delayed-retry-min' for queue 'q' in vhost '/': must not be more than ten years in milliseconds: 315360000001"},
+		{map[string]any{typ: "all", least: 100, most: 100}, 3, ""},
+		{map[string]any{typ: "all", least: 1, most: int64(maxPeriod)}, 3, ""},
+		{map[string]any{typ: "all"}, 3, ""}, // a policy may say the rest
+		{map[string]any{most: 100}, 3, ""},
+	} {
+		for _, kind := range []string{"quorum", "classic"} {
+			c.args["x-queue-type"] = kind
+			cmd := DeclareQueue(QueueDecl{VHost: "/", Name: "q", Durable: true, Members: []Member{{1, 1}}, Conn: MakeConnID(1, 1), Level: PolicyLevel, Args: wire.NewTable(c.args)})
+			written := c.rules
+			if kind == "classic" {
+				written = max(written, 4)
+			}
+			if cmd[2] != written {
+				t.Errorf("%v is written by rules %d, want %d", c.args, cmd[2], written)
+			}
+			for rules := written; rules >= 4 || kind == "quorum" && rules == 3; rules-- {
+				m := New()
+				m.Apply(1, 1, Bootstrap(Defaults{VHost: "/"}))
+				m.Apply(1, 1, NewIncarnation(1))
+				cmd[2] = rules
+				err := m.Apply(1, 1, cmd).(*Result).Err
+				if want := rules == 5; (err != nil) != want || want && !strings.Contains(err.Error(), c.wrong) {
+					t.Errorf("%v by rules %d: %v", c.args, rules, err)
+				}
+			}
+		}
 	}
 }
 

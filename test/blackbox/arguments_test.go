@@ -61,6 +61,8 @@ func TestQueueArguments(t *testing.T) {
 		{both, amqp.Table{"x-delayed-retry-type": "never"}, pick(t, "delayed-retry", 0, 406)},
 		{both, amqp.Table{"x-delayed-retry-min": int32(0)}, pick(t, "delayed-retry", 0, 406)},
 		{both, amqp.Table{"x-delayed-retry-max": "1"}, pick(t, "delayed-retry", 0, 406)},
+		{both, amqp.Table{"x-delayed-retry-type": "all", "x-delayed-retry-min": int32(2000), "x-delayed-retry-max": int32(100)}, pick(t, "delayed-retry", 0, 406)},
+		{both, amqp.Table{"x-delayed-retry-type": "all"}, 0},
 		{quorum, amqp.Table{"x-consumer-timeout": int32(60_000)}, 0},
 		{classic, amqp.Table{"x-consumer-timeout": int32(60_000)}, 0},
 		{quorum, amqp.Table{"x-consumer-timeout": int32(-1)}, pick(t, "timeout-arguments", 0, 406)},
