@@ -3,6 +3,7 @@ package broker
 import (
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -112,7 +113,7 @@ func (q *queueLetters) turn(now int64) {
 	q.newest = at
 }
 
-// DeadLetterRates is how many messages have died a second in the last minute.
+// DeadLetterRates is how many messages have died a second in the last minute, to three decimals.
 type DeadLetterRates struct {
 	Rejected      float64 `json:"rejected"`
 	Expired       float64 `json:"expired"`
@@ -136,6 +137,9 @@ func (l *letters) rates(id seglog.GroupID) *DeadLetterRates {
 		for r, n := range piece {
 			sum[r] += float64(n) / over
 		}
+	}
+	for r := range sum {
+		sum[r] = math.Round(sum[r]*1000) / 1000
 	}
 	return &DeadLetterRates{sum[deadletter.Rejected], sum[deadletter.Expired], sum[deadletter.MaxLen], sum[deadletter.DeliveryLimit]}
 }

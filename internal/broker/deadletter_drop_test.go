@@ -99,6 +99,7 @@ func TestDeadLetterRates(t *testing.T) {
 	rate("0.00 1.00 0.50 0.00")
 	clk.Advance(35 * time.Second)
 	rate("0.00 0.92 0.46 0.00")
+	is(t, "to three decimals", r.letters.rates(h.ID()).Expired, 0.923) // 60 in 65 s
 	clk.Advance(5 * time.Second)
 	rate("0.00 0.00 0.50 0.00")
 	clk.Advance(time.Hour)
