@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 
 	"holdfast/internal/catalog"
@@ -14,6 +15,8 @@ import (
 type levels struct {
 	known catalog.Levels
 	at    atomic.Uint32 // the cluster's level as far as it has been heard of; 0: nothing has
+	// fromNew: this start has filled the catalog, of a node that is alone.
+	fromNew atomic.Bool
 }
 
 // levels are the levels that a node started from these options knows.
@@ -56,7 +59,11 @@ func (n *Node) raising(level uint16) {
 			n.fail(fmt.Errorf("the level of the cluster's formats could not be written down: %w", err))
 			return
 		}
-		n.log.Info("the cluster has gone up to another level of its formats; there is no way back to versions that do not know it", "level", level)
+		news := slog.LevelInfo
+		if n.levels.fromNew.Load() { // nothing has ever run on this
+			news = slog.LevelDebug
+		}
+		n.log.Log(context.Background(), news, "the cluster has gone up to another level of its formats; there is no way back to versions that do not know it", "level", level)
 	}
 	if level > n.levels.known.Most {
 		n.fail(n.levels.known.Check(level))

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -173,5 +174,25 @@ func TestTheLevelOfANodeAlone(t *testing.T) {
 	p = newPlace(t)
 	if level, err := run(4, 5); level != 5 || err != nil {
 		t.Errorf("a new folder: level %d, %v", level, err)
+	}
+}
+
+// R619: that there is no way back is news where older versions have written, and not where the folder is new.
+func TestTheLevelIsNewsToAnOldFolder(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		p := newPlace(t)
+		run := func(most uint16) *journal {
+			j := new(journal)
+			o := options(p.settings(), p.disk)
+			o.Logger, o.Levels = slog.New(slog.NewTextHandler(j, nil)), catalog.Levels{Least: 1, Most: most}
+			stop(t, must(Start(o))(t))
+			return j
+		}
+		if old {
+			run(1)
+		}
+		if said := run(2).has("there is no way back"); said != old {
+			t.Errorf("old %v: said %v", old, said)
+		}
 	}
 }

@@ -366,6 +366,7 @@ func (n *Node) begin(fresh bool) error {
 		if _, err := n.propose(n.defaults()); err != nil {
 			return err
 		}
+		n.levels.fromNew.Store(true)
 	}
 	if err := n.raiseAlone(); err != nil {
 		return err
