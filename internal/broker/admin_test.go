@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"holdfast/internal/amqperr"
+	"holdfast/internal/queuehost"
 	"holdfast/internal/wire"
 )
 
@@ -281,6 +282,16 @@ func TestExplain(t *testing.T) {
 	eventually(t, "the other", func() bool { return len(got.got()) == 2 })
 	r.SetAlarm(AlarmDisk, true, "no space")
 	says("disk alarm", "no space")
+	for _, x := range []struct {
+		nacks queuehost.Nacks
+		want  []string
+	}{
+		{queuehost.Nacks{Refused: 1, Unknown: 2}, []string{"1 publish of clients of this node was refused since it started.",
+			"2 publishes of clients of this node were nacked because there was no answer in time: what was nacked may be in the queue."}},
+		{queuehost.Nacks{Refused: 2}, []string{"2 publishes of clients of this node were refused since it started."}},
+	} {
+		same(t, "of nacks", nackLines(x.nacks), x.want)
+	}
 	if _, err := r.Explain(t.Context(), vhost, "none"); kind(err) != NotFound {
 		t.Errorf("missing queue: %v", err)
 	}

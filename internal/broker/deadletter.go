@@ -120,6 +120,7 @@ type letter struct {
 	buried  bool             // nobody waits for the answers
 	bytes   int64            // of the message under way
 	has     []seglog.GroupID // targets that need it no more, of several
+	held    heldFor          // why the last try was in vain
 }
 
 var letterPool = sync.Pool{New: func() any { return new(letter) }}
@@ -355,7 +356,10 @@ func (t *letterTicket) Settled(first, last uint64, o Outcome) {
 		}
 		switch done := taken || x.buried || !t.durable && !x.every; {
 		case !done:
-			x.failed = true
+			x.failed, x.held = true, heldFor{heldRefused, t.target}
+			if o == Unknown {
+				x.held.cause = heldUnanswered
+			}
 		case !taken:
 			x.missed = true
 			s.droppedCounts()[droppedRefused].Add(1)

@@ -162,7 +162,7 @@ func (c *carrier) letter(x *letter, q *catalog.Queue, wanted bool) int64 {
 		c.bury(x, droppedUnread, "")
 		return 0
 	default:
-		x.failed, x.unread = true, true
+		x.failed, x.unread, x.held = true, true, heldFor{cause: heldUnread}
 		c.say("one of the "+c.s.noun()+" is held: it cannot be read now", "error", err)
 		c.unread = err
 		return 0
@@ -356,7 +356,9 @@ func (c *carrier) ticket(q *catalog.Queue) *letterTicket {
 func (c *carrier) lineUp(x *letter, m message.Message, persistent bool, t *letterTicket, by *queuehost.Screen) {
 	x.targets++
 	if t.out == nil { // it has not begun to run, or is about to go
-		x.failed = x.failed || t.durable || x.every
+		if t.durable || x.every {
+			x.failed, x.held = true, heldFor{heldUnserved, t.target}
+		}
 		return
 	}
 	x.left++
@@ -404,7 +406,10 @@ func (c *carrier) lost(x *letter, cause droppedCause, why string) {
 		c.bury(x, cause, why)
 		return
 	}
-	x.failed = true
+	x.failed, x.held = true, heldFor{cause: heldNoRoute}
+	if cause == droppedNoExchange {
+		x.held.cause = heldNoExchange
+	}
 	c.say(c.s.noun()+" are held: "+why, c.about(x)...)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,4 +107,57 @@ func TestDeadLetterRates(t *testing.T) {
 	rate("0.00 0.00 0.00 0.00")
 	r.Dropped(h, queue.Discarded, 6)
 	rate("0.10 0.00 0.00 0.00")
+}
+
+// R617: who carries letters knows why each of them is held.
+func TestWhyDeadLettersAreHeld(t *testing.T) {
+	r := newLetterRig(t)
+	a, b := r.fake("a"), r.fake("b")
+	r.fake("c").missing = true
+	ok(t, "declare", r.c.DeclareExchange(DeclareExchange{Name: "all", Type: "fanout"}))
+	for _, x := range []struct {
+		to     deadLettering
+		key    string
+		answer Outcome
+		want   string
+	}{
+		{deadLettering{exchange: "nope"}, "", Accepted, `1 dead letter is held: there is no exchange "nope".`},
+		{deadLettering{exchange: "all"}, "", Accepted, `1 dead letter is held: no binding of exchange "all" leads its routing key to a queue.`},
+		{deadLettering{}, "nobody", Accepted, `1 dead letter is held: no queue has the name that is its routing key.`},
+		{deadLettering{}, "c", Accepted, `1 dead letter is held: queue "c" is out of service.`},
+		{deadLettering{}, "a", Refused, `1 dead letter is held: queue "a" does not take it.`},
+		{deadLettering{}, "b", Unknown, `1 dead letter is held: queue "b" has not answered in time.`},
+		{deadLettering{}, "b", Accepted, ""},
+	} {
+		r.to = x.to
+		r.to.strategy = atLeastOnce
+		r.source = r.grave("source")
+		r.source.die(queue.Discarded, dead("", x.key, "", wire.PropertySet{}))
+		same(t, "before it was tried", r.letters.whyHeld(r.source.ID()), nil)
+		r.run()
+		a.answer(x.answer)
+		b.answer(x.answer)
+		if got := strings.Join(r.letters.whyHeld(r.source.ID()), " "); got != x.want {
+			t.Errorf("%q, want %q", got, x.want)
+		}
+		r.letters.drop(r.source.ID())
+	}
+	r.to = deadLettering{exchange: "nope", strategy: atLeastOnce}
+	r.source = r.grave("source")
+	r.source.die(queue.Discarded, dead("", "", "", wire.PropertySet{}), dead("", "", "", wire.PropertySet{}))
+	r.run()
+	same(t, "several", r.letters.whyHeld(r.source.ID()), []string{`2 dead letters are held: there is no exchange "nope".`})
+}
+
+// R617: the real way of it.
+func TestHeldDeadLettersAreExplained(t *testing.T) {
+	r, _ := newSecondRig(t, queuehost.Options{})
+	c := r.connect()
+	c.declare(DeclareQueue{Name: "q", Durable: true, Arguments: wire.NewTable(map[string]any{"x-dead-letter-exchange": "nope", "x-dead-letter-strategy": "at-least-once"})})
+	c.send("", "q", "a")
+	is(t, "rejected", r.reject("q"), 1)
+	eventually(t, "the reason", func() bool {
+		e, err := r.Explain(t.Context(), vhost, "q")
+		return err == nil && slices.Contains(e.Lines, `1 dead letter is held: there is no exchange "nope".`)
+	})
 }

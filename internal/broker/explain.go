@@ -150,12 +150,20 @@ func (b *Broker) leaderless(q *catalog.Queue, h *queuehost.Handle) (reason strin
 // nackLines say what a queue has not taken of clients of this node.
 func nackLines(n queuehost.Nacks) (lines []string) {
 	if n.Refused > 0 {
-		lines = append(lines, fmt.Sprintf("%d publishes of clients of this node were refused since it started.", n.Refused))
+		lines = append(lines, fmt.Sprintf("%s refused since it started.", publishes(n.Refused)))
 	}
 	if n.Unknown > 0 {
-		lines = append(lines, fmt.Sprintf("%d publishes of clients of this node were nacked because there was no answer in time: they may be in the queue.", n.Unknown))
+		lines = append(lines, fmt.Sprintf("%s nacked because there was no answer in time: what was nacked may be in the queue.", publishes(n.Unknown)))
 	}
 	return lines
+}
+
+// publishes says how many were what follows.
+func publishes(n uint64) string {
+	if n == 1 {
+		return "1 publish of clients of this node was"
+	}
+	return fmt.Sprintf("%d publishes of clients of this node were", n)
 }
 
 // explainBindings says how a queue that never got a message can be reached.
@@ -163,6 +171,9 @@ func (b *Broker) explainBindings(vhost, name string) string {
 	n := b.bindingsTo(vhost, name)
 	if n == 0 {
 		return fmt.Sprintf("No message has come since the node started. The queue has no bindings: it is reached through the default exchange with the routing key %q only.", name)
+	}
+	if n == 1 {
+		return "No message has come since the node started. The queue has 1 binding; see list_bindings."
 	}
 	return fmt.Sprintf("No message has come since the node started. The queue has %d bindings; see list_bindings.", n)
 }

@@ -51,8 +51,11 @@ func (s Standing) String() string {
 type Explanation struct {
 	Ready, Unacked uint64
 	Delayed, Dead  uint64 // messages that wait for a time, and dead ones
-	OldestUnacked  int64  // as Machine.OldestUnacked
-	Paused         bool
+	// Of the first message that waits: when it is ready, in nanoseconds since 1970, and whether it is back from a consumer.
+	NextAt        int64
+	NextReturned  bool
+	OldestUnacked int64 // as Machine.OldestUnacked
+	Paused        bool
 	// Consumers has every consumer and getter, by id; Standings counts the consumers
 	// (getters left out) by their standing.
 	Consumers []ConsumerState
@@ -108,6 +111,10 @@ func (m *Machine) OldestUnacked() int64 {
 // Explain says what the queue's consumers wait for.
 func (m *Machine) Explain() Explanation {
 	x := Explanation{Ready: m.ready, Unacked: m.unacked, Delayed: m.Delayed(), Dead: m.DeadCount(), OldestUnacked: m.OldestUnacked(), Paused: m.Settings().Paused}
+	if x.Delayed > 0 {
+		at, a := m.extra.waiting.first()
+		x.NextAt, x.NextReturned = at*millisecond, a.acquired() > 0
+	}
 	for _, c := range m.consumers {
 		s := ConsumerState{
 			ID: c.id, Session: c.session, Standing: c.standing(),

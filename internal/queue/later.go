@@ -193,6 +193,19 @@ func (w *waiting) next() (time int64, ok bool) {
 	return time, ok
 }
 
+// first returns the time of the first message, in milliseconds, and its history; there is one.
+func (w *waiting) first() (time int64, a attr) {
+	time, _ = w.next()
+	for i := range w.lanes {
+		if l := &w.lanes[i]; len(l.blocks) > 0 {
+			if t, n := l.blocks[0].at(0); t == time {
+				return time, l.blocks[0].attr(&l.blocks[0].items[0], n)
+			}
+		}
+	}
+	return time, 0
+}
+
 // due takes out the messages of which the time is not after one, and calls f for runs of them.
 func (w *waiting) due(time int64, f func(run)) {
 	for i := range w.lanes {

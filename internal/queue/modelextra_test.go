@@ -492,6 +492,19 @@ func compareRare(t *testing.T, m *Machine, mod *model, fx *Effects) {
 	if m.Delayed() != uint64(len(mod.waiting())) || m.Explain().Delayed != m.Delayed() || m.Explain().Dead != m.DeadCount() {
 		t.Errorf("%d messages wait, want %d", m.Delayed(), len(mod.waiting()))
 	}
+	var next int64
+	back := map[bool]bool{} // of those that are next together
+	for _, x := range mod.waiting() {
+		if next == 0 || x.until <= next {
+			if x.until < next {
+				clear(back)
+			}
+			next, back[x.acq > 0] = x.until, true
+		}
+	}
+	if x := m.Explain(); x.NextAt != next || next > 0 && !back[x.NextReturned] {
+		t.Errorf("the next message is due at %d, back %v; want %d, %v", x.NextAt, x.NextReturned, next, back)
+	}
 	since := map[ConsumerID]int64{}
 	for _, x := range mod.messages {
 		if x.holder != nil && (since[x.holder.id] == 0 || x.since < since[x.holder.id]) {

@@ -116,6 +116,7 @@ type owner struct {
 	expired []seglog.GroupID
 	seals   bool
 	dropped []string
+	held    []string // what WhyHeld says
 }
 
 func (o *owner) Unused(id seglog.GroupID) bool {
@@ -126,6 +127,8 @@ func (o *owner) Unused(id seglog.GroupID) bool {
 func (o *owner) Expired(id seglog.GroupID) { o.expired = append(o.expired, id) }
 
 func (o *owner) DeadLetters(*Handle, []DeadLetter) {}
+
+func (o *owner) WhyHeld(h *Handle) []string { return o.held }
 
 func (o *owner) Dropped(h *Handle, reason queue.Reason, n uint64) {
 	o.dropped = append(o.dropped, fmt.Sprintf("%d of %d %v", n, h.ID(), reason))

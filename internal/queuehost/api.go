@@ -158,6 +158,9 @@ type Owner interface {
 	// nobody wants letters of them; or they were dead and more than may be, queue.DeadDropped. It runs on the worker of whoever puts the
 	// queue's commands in order, once an entry and reason, and must not block.
 	Dropped(h *Handle, reason queue.Reason, n uint64)
+	// WhyHeld says in sentences why dead letters that the owner was given have yet to arrive, as far as they have been tried in vain. It
+	// runs on the queue's shard worker and must not block.
+	WhyHeld(h *Handle) []string
 }
 
 // DeadLetter is a message that has died in a queue, on its way to where its dead letters go. It stays in the queue until it is buried.

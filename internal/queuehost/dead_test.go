@@ -145,3 +145,17 @@ func TestDropsOfAQuorumQueue(t *testing.T) {
 type ticketFunc func(Outcome)
 
 func (f ticketFunc) Settled(_, _ uint64, o Outcome) { f(o) }
+
+// R617: where dead letters are, the queue's explanation has what its owner knows of them.
+func TestWhyLettersAreHeldIsExplained(t *testing.T) {
+	r := newRig(t, newFakeLog(), []QueueDef{set(durable(7), queue.Settings{DeadLetter: queue.DeadLetterHeld})}, newest)
+	r.host(7).reg.SetOwner(&owner{held: []string{"there is nobody"}})
+	h, s := r.queue(7), &sink{}
+	publish(h, nil, true, "a")
+	id := h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	r.settle()
+	h.Settle(id, ids(1, 1), queue.Discard)
+	r.settle()
+	r.explains(7, "On their way, or held until they can arrive: 1 dead letter.")
+	r.explains(7, "there is nobody")
+}

@@ -72,7 +72,12 @@ func (h *host) countDuplicates(ef *queue.Effect) {
 		return
 	}
 	if ef.Kind == queue.Released || h.m.Settings().DeadLetter != queue.NoDeadLetter {
-		h.reg.duplicates.Add(ef.Numbers().Len())
+		n := ef.Numbers().Len()
+		h.reg.duplicates.Add(n)
+		if h.stats.rare.Load() == nil {
+			h.stats.rare.Store(new(rareCounters))
+		}
+		h.stats.rare.Load().duplicates.Add(n)
 	}
 }
 

@@ -55,6 +55,7 @@ func TestDuplicatesOfWhatIsThere(t *testing.T) {
 	r.settle()
 	want(t, "when it has left", tk.got, []outcome{{1, 1, Accepted}})
 	want(t, "duplicates", r.host(7).reg.Duplicates(), uint64(2))
+	r.explains(7, "Duplicates that were not taken since the node started: 2 messages.") // R616
 }
 
 // R434: where there are dead letters, a duplicate is one, of the reason maxlen.

@@ -1,6 +1,8 @@
 package queuehost
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,4 +148,32 @@ func TestDelayOfWhatIsNone(t *testing.T) {
 		p := pack{delay: ofQueue}
 		want(t, "delay", p.delayOf(b.Message().Head), c.want)
 	}
+}
+
+// explains checks that a queue's explanation has a line.
+func (r *rig) explains(id seglog.GroupID, line string) {
+	r.t.Helper()
+	var x Explanation
+	r.queue(id).Explain(func(e Explanation) { x = e })
+	r.settle()
+	if !slices.Contains(x.Lines, line) {
+		r.t.Errorf("%q is not in:\n%s", line, strings.Join(x.Lines, "\n"))
+	}
+}
+
+// R618: a queue says when the next message that waits is ready, and whether it waits for a delay or for another try.
+func TestWhatIsNextIsExplained(t *testing.T) {
+	def := delaying(durable(7), 2*time.Second, queue.Settings{Retry: queue.RetryAll, RetryMin: 500, RetryMax: 500})
+	r := newRig(t, newFakeLog(), []QueueDef{def}, newest)
+	h, s := r.queue(7), &sink{}
+	id := h.Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+	putBodies(h, nil, true, body("a", wire.PropertySet{}), later("b", int32(5000), wire.PropertySet{}))
+	r.settle()
+	r.explains(7, "Waiting for their time: 2 messages. The next one was delayed when it was published; it is ready in 2s.")
+	r.clock.Advance(2 * time.Second)
+	r.host(7).reg.Tick()
+	r.settle()
+	h.Settle(id, ids(1, 1), queue.Requeue)
+	r.settle()
+	r.explains(7, "Waiting for their time: 2 messages. The next one has come back, and is to be tried again; it is ready in 500ms.")
 }

@@ -365,6 +365,8 @@ func (*hearing) DeadLetters(*Handle, []DeadLetter) {}
 
 func (*hearing) Dropped(*Handle, queue.Reason, uint64) {}
 
+func (*hearing) WhyHeld(*Handle) []string { return nil }
+
 // A leader that does not hear from the others does not know who uses its queue: it is not the one to say that nobody does.
 func TestExpiryIsTheLeadersToSay(t *testing.T) {
 	def, other := durable(7), durable(8)

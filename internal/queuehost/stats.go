@@ -32,8 +32,9 @@ type counters struct {
 	rare                                                      atomic.Pointer[rareCounters] // nil: there never was any
 }
 
-// rareCounters count what few queues have any of: dead letters, the bytes of their bodies, and delayed messages.
-type rareCounters struct{ dead, deadBytes, delayed atomic.Uint64 }
+// rareCounters count what few queues have any of: dead letters, the bytes of their bodies, delayed messages, and duplicates that did not
+// come in while commands were put in order here.
+type rareCounters struct{ dead, deadBytes, delayed, duplicates atomic.Uint64 }
 
 type rareCounts struct{ dead, deadBytes, delayed uint64 }
 
@@ -118,7 +119,11 @@ func (h *host) explain() Explanation {
 	say := func(format string, args ...any) { x.Lines = append(x.Lines, fmt.Sprintf(format, args...)) }
 	say("%d ready, %d unacked, %s.", e.Ready, e.Unacked, count(h.m.Consumers(), "consumer"))
 	if e.Delayed > 0 {
-		say("Waiting for their time: %s.", count(e.Delayed, "message"))
+		why, in := "was delayed when it was published", max(time.Duration(e.NextAt-now), 0)
+		if e.NextReturned {
+			why = "has come back, and is to be tried again"
+		}
+		say("Waiting for their time: %s. The next one %s; it is ready in %v.", count(e.Delayed, "message"), why, in.Round(100*time.Millisecond))
 	}
 	standings := map[queue.Standing]int{}
 	for _, c := range e.Consumers {
@@ -158,9 +163,15 @@ func (h *host) explain() Explanation {
 	}
 	if e.Dead > 0 && !h.m.Settings().Forward {
 		say("On their way, or held until they can arrive: %s.", count(e.Dead, "dead letter"))
+		if o := h.reg.owner; o != nil {
+			x.Lines = append(x.Lines, o.WhyHeld(&h.handle)...)
+		}
 	}
 	if n, bytes := h.m.Keys(); n > 0 {
 		say("Kept in mind to find duplicates: %s, for which %s count.", count(n, "key"), count(bytes, "byte"))
+	}
+	if r := h.stats.rare.Load(); r != nil && r.duplicates.Load() > 0 {
+		say("Duplicates that were not taken since the node started: %s.", count(r.duplicates.Load(), "message"))
 	}
 	if n := x.Unstable; n > 0 {
 		say("Waiting for the disk: %s.", count(n, "message"))
