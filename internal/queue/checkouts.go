@@ -250,12 +250,18 @@ func (c *checkouts) until(time int64) (id, n uint64) {
 func (c *checkouts) all(f func(id uint64, s *slot)) { c.from(0, f) }
 
 // from calls f for each checkout from the id first on, in order of their ids.
-func (c *checkouts) from(first uint64, f func(id uint64, s *slot)) {
-	for i := c.find(first >> pageShift); i < len(c.pages); i++ {
+func (c *checkouts) from(first uint64, f func(id uint64, s *slot)) { c.between(first, ^uint64(0), f) }
+
+// between calls f for each checkout of the ids first to last, in order.
+func (c *checkouts) between(first, last uint64, f func(id uint64, s *slot)) {
+	for i := c.find(first >> pageShift); i < len(c.pages) && c.pages[i].block <= last>>pageShift; i++ {
 		p := &c.pages[i]
 		m := p.live
 		if p.block == first>>pageShift {
 			m &= ^uint64(0) << (first & (pageSlots - 1))
+		}
+		if p.block == last>>pageShift {
+			m &= ^uint64(0) >> (pageSlots - 1 - last&(pageSlots-1))
 		}
 		for ; m != 0; m &= m - 1 {
 			bit := bits.TrailingZeros64(m)

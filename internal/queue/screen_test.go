@@ -184,3 +184,29 @@ func TestScreensThatMakeNoSense(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A message of a transaction that is left out makes no other one a duplicate: the same comes in as would come in one by one. R553
+func TestMessageThatIsLeftOutHidesNoOther(t *testing.T) {
+	key := func(n byte) (k Key) { k[0] = n; return k }
+	ready := func(tx uint32) uint64 {
+		m := New()
+		apply := func(ms int64, cmds ...Command) {
+			m.Apply(&Entry{Index: m.Applied() + 1, Time: ms * millisecond, Commands: cmds}, &Effects{})
+		}
+		message := func(id byte, tx uint32) Command {
+			return Command{Kind: Enqueue, Session: 5, Count: 1, Persistent: true, Terms: &Terms{
+				Tx: tx, Key: key(id), Screen: &Screen{Exchange: 7, Key: key(99), Window: Most(1000), Keys: 10}}}
+		}
+		apply(1, Command{Kind: Set, Terms: &Terms{Set: &Settings{Deduplicate: MessageIDKey, Window: Most(3_600_000), WindowBytes: 1 << 20}}},
+			Command{Kind: SessionOpen, Session: 5})
+		apply(10, message(1, 0))
+		apply(10_000, message(1, tx), message(2, tx)) // the exchange has forgotten, the queue has not
+		if tx != 0 {
+			apply(10_000, Command{Kind: Commit, Session: 5, Terms: &Terms{Tx: tx, Parts: 2, Strict: true}})
+		}
+		return m.Ready()
+	}
+	if one, all := ready(0), ready(3); one != 2 || all != one {
+		t.Errorf("%d messages are ready where they came one by one, and %d of a transaction: want 2", one, all)
+	}
+}

@@ -190,8 +190,8 @@ func (m *Machine) leaving(t *transaction) map[Number]bool {
 		if c.How == Requeue {
 			continue
 		}
-		m.consumer(c.Consumer).held.from(c.First, func(id uint64, s *slot) {
-			if _, keyed := m.extra.keys.byNumber[s.number]; id <= c.Last && keyed {
+		m.consumer(c.Consumer).held.between(c.First, c.Last, func(_ uint64, s *slot) {
+			if _, keyed := m.extra.keys.byNumber[s.number]; keyed {
 				if leaving == nil {
 					leaving = map[Number]bool{}
 				}
@@ -210,16 +210,15 @@ func (p *part) keyed() *Command {
 // sift looks for duplicates, of what was there before, but for what is leaving, and of what comes earlier in the transaction. Those that count as accepted leave it; for one that would
 // be refused it returns Duplicate, and nothing has changed.
 func (m *Machine) sift(t *transaction, leaving map[Number]bool, fx *Effects) Reason {
-	screened := m.screened(t)
-	keys := m.repeats(t, screened, leaving)
-	if len(keys) > 0 && !m.extra.set.forever() {
+	twice, refused := m.repeats(t, leaving)
+	if refused {
 		return Duplicate
 	}
-	if len(screened)+len(keys) == 0 {
+	if len(twice) == 0 {
 		return 0
 	}
 	t.blocks = slices.DeleteFunc(t.blocks, func(p part) bool {
-		if !screened[p.first] && !keys[p.first] {
+		if !twice[p.first] {
 			return false
 		}
 		m.release(p.first, 1, p.attr, Duplicate, fx)
@@ -228,61 +227,54 @@ func (m *Machine) sift(t *transaction, leaving map[Number]bool, fx *Effects) Rea
 	return 0
 }
 
-// screened returns the messages of a transaction that are duplicates of such as came through the same exchange.
-func (m *Machine) screened(t *transaction) (twice map[Number]bool) {
+// repeats returns the messages of a transaction that are duplicates: of such as came through the same exchange, or have a key that the queue
+// knows, but for those of messages that are leaving. Only those that come in make others duplicates. refused: one would be refused.
+func (m *Machine) repeats(t *transaction, leaving map[Number]bool) (twice map[Number]bool, refused bool) {
 	type passing struct {
 		exchange uint64
 		key      Key
-	}
-	var seen map[passing]bool
-	for i := range t.blocks {
-		p := &t.blocks[i]
-		if p.screen == nil {
-			continue
-		}
-		if seen == nil {
-			seen, twice = map[passing]bool{}, map[Number]bool{}
-		}
-		k := passing{p.screen.Exchange, p.screen.Key}
-		if seen[k] || m.isScreened(p.screen) {
-			twice[p.first] = true
-		} else if p.screen.Window != Most(0) {
-			seen[k] = true
-		}
-	}
-	return twice
-}
-
-// repeats returns the other messages of a transaction of which the queue knows the keys, but for those of messages that are leaving.
-func (m *Machine) repeats(t *transaction, but, leaving map[Number]bool) (twice map[Number]bool) {
-	if m.extra == nil || m.extra.set.Deduplicate == NoKey {
-		return nil
 	}
 	type keySeq struct {
 		key Key
 		seq Limit
 	}
-	seen := map[keySeq]bool{}
-	byPublisher := m.extra.set.Deduplicate == PublisherKey
+	var passed map[passing]bool
+	var seen map[keySeq]bool
+	keyed := m.extra != nil && m.extra.set.Deduplicate != NoKey
+	byPublisher := keyed && m.extra.set.Deduplicate == PublisherKey
 	for i := range t.blocks {
 		p := &t.blocks[i]
-		c := p.keyed()
-		if but[p.first] || !m.extra.keyed(c) || byPublisher && p.seq == 0 {
-			continue
+		isTwice := false
+		if p.screen != nil {
+			isTwice = passed[passing{p.screen.Exchange, p.screen.Key}] || m.isScreened(p.screen)
 		}
-		k := keySeq{p.key, p.seq}
-		if !byPublisher {
-			k.seq = 0
+		if c := p.keyed(); !isTwice && keyed && m.extra.keyed(c) && (!byPublisher || p.seq != 0) {
+			k := keySeq{p.key, p.seq}
+			if !byPublisher {
+				k.seq = 0
+			}
+			if isTwice = seen[k] || !leaving[m.extra.keys.byKey[p.key]] && m.isRepeated(c); isTwice && !m.extra.set.forever() {
+				return nil, true
+			}
+			if seen == nil {
+				seen = map[keySeq]bool{}
+			}
+			seen[k] = true
 		}
-		if seen[k] || !leaving[m.extra.keys.byKey[p.key]] && m.isRepeated(c) {
+		switch {
+		case isTwice:
 			if twice == nil {
 				twice = map[Number]bool{}
 			}
 			twice[p.first] = true
+		case p.screen != nil && p.screen.Window != Most(0):
+			if passed == nil {
+				passed = map[passing]bool{}
+			}
+			passed[passing{p.screen.Exchange, p.screen.Key}] = true
 		}
-		seen[k] = true
 	}
-	return twice
+	return twice, false
 }
 
 // refuses says why a limit would refuse a message of the transaction if they came one by one; 0: none does.
