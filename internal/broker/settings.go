@@ -93,7 +93,7 @@ func (b *Broker) generation(q *catalog.Queue, v *catalog.View) uint64 {
 func storeSettings(q *catalog.Queue) (s queuehost.Settings) {
 	s.Forward, s.Delays, s.HeldMost = true, true, queue.Most(mostDead)
 	s.DeadLetter = queue.DeadLetterHeld
-	if !q.Durable || planted.Is(planted.StoreOnce) {
+	if !q.Durable {
 		s.DeadLetter = queue.DeadLetterOnce
 	}
 	return s

@@ -90,7 +90,6 @@ const (
 	HeldStay      // a letter that a target has not taken is not tried again
 	SentToAll     // a letter that is tried again goes to the targets that have it, too
 	CarriedAsNew  // what is carried goes as if its publisher had sent it
-	StoreOnce     // the store of an exchange lets go of what is due as soon as it hands it over
 
 	bugs
 )
@@ -166,7 +165,6 @@ var names = [...]string{
 	HeldStay:           "held letters stay",
 	SentToAll:          "sent to all again",
 	CarriedAsNew:       "carried as new",
-	StoreOnce:          "store keeps once",
 	KeyStays:           "key stays",
 	KeyFreed:           "key freed early",
 	NumbersSkipped:     "numbers skipped",

@@ -13,7 +13,7 @@ func TestTransactions(t *testing.T) {
 		n = 6
 	}
 	if steps == 0 {
-		steps = freshActs
+		steps = fewActs
 	}
 	if from == 0 {
 		from = rand.Uint64N(1 << 40)
