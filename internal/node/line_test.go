@@ -225,7 +225,10 @@ func TestANodeThatStopsLeavesAMajority(t *testing.T) {
 	}
 	<-busy
 	tr.stop(t, 0)
-	declare(t, tr.nodes[1], "after")
+	eventually(t, "a queue is declared", func() bool { // not before the catalog that it has got knows of its start
+		_, err := open(t, tr.nodes[1]).QueueDeclare("after", true, false, false, false, nil)
+		return err == nil
+	})
 	if voters(tr.nodes[1]) != 3 {
 		t.Errorf("%d vote", voters(tr.nodes[1]))
 	}
