@@ -20,4 +20,6 @@ func TestTransactionOfSmallMessages(t *testing.T) {
 			t.Fatalf("%d messages are held", n)
 		}
 	}
+	c.method(1, &wire.TxRollback{}) // from here on the channel is its owner's again
+	c.expect(wire.IDTxRollbackOk)
 }
