@@ -176,19 +176,6 @@ func (s *runs) remove(first, last Number, gone func(run)) {
 	}
 }
 
-// within calls f for the pieces of runs that have numbers of first to last, in order.
-func (s *runs) within(first, last Number, f func(run)) {
-	bi, i := s.find(first)
-	for ; bi < len(s.blocks); bi, i = bi+1, 0 {
-		for _, r := range s.blocks[bi].live()[i:] {
-			if r.first > last {
-				return
-			}
-			f(run{max(r.first, first), min(r.last, last), r.attr})
-		}
-	}
-}
-
 // change calls f for each run, in order. It returns what is to become of the run
 // in its place, and whether it is kept at all. The first and last number stay.
 func (s *runs) change(f func(run) (run, bool)) {
