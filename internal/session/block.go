@@ -73,12 +73,12 @@ func (b *block) release() {
 	if b.released == nil || b.far || b.alarm.Load() {
 		return
 	}
+	if b.c.client.blocked { // before the answers to what it had sent meanwhile
+		b.c.out.method(nil, &wire.ConnectionUnblocked{})
+	}
 	close(b.released)
 	b.released = nil
 	b.is.Store(false)
-	if b.c.client.blocked {
-		b.c.out.method(nil, &wire.ConnectionUnblocked{})
-	}
 	b.c.log.Info("connection is let go on")
 }
 

@@ -114,13 +114,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "alarm":
 		s.rig.broker.SetAlarm("memory", name == "on", "too little of it")
 	case "hold":
-		s.rig.server.mu.Lock()
-		for c := range s.rig.server.conns {
-			if nc := s.clients[name].nc; c.name == nc.LocalAddr().String()+" -> "+nc.RemoteAddr().String() {
-				c.Hold(d.CmdArgs[1].Key == "on", "low on disk at node n2")
-			}
-		}
-		s.rig.server.mu.Unlock()
+		s.conn(t, name).Hold(d.CmdArgs[1].Key == "on", "low on disk at node n2")
+	case "waits":
+		conn := s.conn(t, name)
+		until(t, "nothing more is read", conn.waiting.Load)
 	case "advance":
 		d, err := time.ParseDuration(name)
 		if err != nil {
@@ -139,6 +136,20 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		t.Fatalf("unknown command %s", d.Cmd)
 	}
 	return ""
+}
+
+// conn returns the server's side of a client's connection.
+func (s *script) conn(t *testing.T, name string) *conn {
+	s.rig.server.mu.Lock()
+	defer s.rig.server.mu.Unlock()
+	nc := s.clients[name].nc
+	for c := range s.rig.server.conns {
+		if c.name == nc.LocalAddr().String()+" -> "+nc.RemoteAddr().String() {
+			return c
+		}
+	}
+	t.Fatalf("%s has no connection", name)
+	return nil
 }
 
 // writing reports whether anybody writes to a client: the writer, or who put something little.
