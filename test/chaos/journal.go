@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -45,10 +46,16 @@ func (p *publish) first() string {
 	return p.id
 }
 
+// left says whether a client has acknowledged the message, so that it may no longer be in a queue.
+func (p *publish) left(queue string) bool {
+	return slices.ContainsFunc(p.events, func(e event) bool { return e.queue == queue && e.what == "acknowledged" })
+}
+
 // rule is what is true of a queue beside, or instead of, what is true of all.
 type rule struct {
 	carried bool // messages are carried there by the broker: a second time looks like the first, and order is not kept
 	once    bool // of a publish and its repeats one comes
+	alone   bool // of a publish and its repeats one is in the queue at a time
 }
 
 // event is something that a consumer had to do with a message.
@@ -69,7 +76,7 @@ type journal struct {
 	counts    map[string]int
 	counted   map[string]int64  // by publish and queue: the highest x-delivery-count
 	rules     map[string]rule   // by queue
-	came      map[string]string // by queue without duplicates and first publish: the publish that came
+	came      map[string]string // by queue without duplicates and first publish: the publish that came, the last of them
 	nemesis   []string
 	still     map[string]time.Duration // nodes that stand still, since when
 	stood     []standstill
@@ -272,6 +279,13 @@ func (j *journal) delivered(r *reader, id string, body []byte, redelivered bool,
 		}
 		j.came[key] = id
 	}
+	if rule.alone {
+		key := p.first() + " " + r.queue
+		if other := j.came[key]; other != "" && other != id && !j.publishes[other].left(r.queue) {
+			j.faultLocked("%s got %s, which says the same as %s, which is still there\n%s%s", r.name, id, other, j.story(j.publishes[other]), j.story(p))
+		}
+		j.came[key] = id
+	}
 	switch {
 	case redelivered:
 		j.counts["redelivered"]++
@@ -343,7 +357,7 @@ func (j *journal) missing() (list []string, queues map[string]int) {
 			for _, e := range p.events {
 				there = there || e.queue == q && e.delivery
 			}
-			there = there || j.came[p.first()+" "+q] != ""
+			there = there || j.rules[q].once && j.came[p.first()+" "+q] != ""
 			if !there {
 				queues[q]++
 				list = append(list, q+" lacks\n"+j.story(p))

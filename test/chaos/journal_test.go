@@ -106,6 +106,30 @@ func TestTheAuditNotices(t *testing.T) {
 			j.delivered(r, one.id, []byte(content(one.id)), false, -1)
 			j.answer(two, acked)
 		}},
+		{"two of the same at a time", "is still there", func(j *journal, r *reader, p func(int) *publish) {
+			j.rules["q"] = rule{alone: true}
+			one, two := p(1), p(2)
+			two.repeats = one.id
+			j.delivered(r, one.id, []byte(content(one.id)), false, -1)
+			j.settled(r, one.id, "nacked")
+			j.delivered(r, two.id, []byte(content(two.id)), false, -1)
+		}},
+		{"a confirmed one lacks where one had come and gone", "lost", func(j *journal, r *reader, p func(int) *publish) {
+			j.rules["q"] = rule{alone: true}
+			one, two := p(1), p(2)
+			two.repeats = one.id
+			j.delivered(r, one.id, []byte(content(one.id)), false, -1)
+			j.answer(two, acked)
+		}},
+		{"nothing, as the other had gone", "", func(j *journal, r *reader, p func(int) *publish) {
+			j.rules["q"] = rule{alone: true}
+			one, two := p(1), p(2)
+			two.repeats = one.id
+			j.delivered(r, one.id, []byte(content(one.id)), false, -1)
+			j.settled(r, one.id, "acknowledged")
+			j.delivered(r, two.id, []byte(content(two.id)), false, -1)
+			j.answer(two, acked)
+		}},
 		{"nothing, as it was carried", "", func(j *journal, r *reader, p func(int) *publish) {
 			j.rules["q"] = rule{carried: true}
 			one, two := p(1), p(2)

@@ -8,7 +8,8 @@
 // redelivered; the first deliveries of a channel's publishes to one consumer come in the order of publishing; bodies are
 // whole; nothing comes that nobody has published; every publish and every request is answered within a bound; in the end
 // every queue is drained, and every consumer gets its share. A letter of a message that died comes to where it is to go, though it may
-// come more than once; what is delayed does not come before its time; of what is published again to a queue without duplicates one comes. What a client publishes again, after a nack or a lost
+// come more than once; what is delayed does not come before its time; of what is published again to a queue
+// or an exchange without duplicates one comes, or one at a time; what is sent back to where it died arrives there. What a client publishes again, after a nack or a lost
 // connection, is another publish, and counted apart.
 //
 // It never judges what a client was not told: a publish without an answer may be there or not.
@@ -59,7 +60,7 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "", "folder for data and logs; it is kept")
 	flag.StringVar(&o.only, "only", "", "kinds of harm, with commas between them; all of them unless given")
 	flag.BoolVar(&o.big, "big", true, "publish messages of 16 MiB, too")
-	flag.BoolVar(&o.special, "special", true, "have queues with dead letters, times to live, limits, delays and deduplication, too")
+	flag.BoolVar(&o.special, "special", true, "have queues with dead letters that go out and come back, times to live, limits, delays and deduplication, too")
 	flag.IntVar(&o.disk, "disk", 600, "MiB of the disk of one node, which is filled now and then; 0: none is. It takes the right to mount one")
 	flag.StringVar(&o.plant, "plant", "", "a mistake in the books, which has to be noticed: lost, twice")
 	flag.BoolVar(&verbose, "v", false, "say everything that is done")
