@@ -27,7 +27,10 @@
 //	queue.go       declare, delete and purge queues
 //	binding.go     bind and unbind
 //	consume.go     consume and get
-//	publisher.go   a channel's publishing side, with its cache of routes
+//	publisher.go   a channel's publishing side: what it publishes is lined up and handed on
+//	publisher_route.go     where one publish goes
+//	publisher_find.go      how that is found, and the cache of routes
+//	publisher_examined.go  publishes with properties that mean something to the broker
 //	lined.go       what is lined up there for each queue
 //	history.go     the latest messages of exchanges that keep them for later bindings
 //	reply.go       direct reply-to
