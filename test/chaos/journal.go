@@ -169,6 +169,13 @@ func (j *journal) faultLocked(format string, args ...any) {
 	}
 }
 
+// rule says what is true of a queue. Others are used already.
+func (j *journal) rule(queue string, of rule) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.rules[queue] = of
+}
+
 // act notes what is done to the cluster.
 func (j *journal) act(format string, args ...any) {
 	j.mu.Lock()

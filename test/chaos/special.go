@@ -62,7 +62,7 @@ func (c *clients) special(cluster *rig.Cluster, seed func() *rand.Rand) (queues 
 			return nil, err
 		}
 	}
-	c.j.rules[due] = rule{carried: true}
+	c.j.rule(due, rule{carried: true})
 	for i, d := range declared {
 		args, ch := amqp.Table{}, at[1] // a node without classic queues can be replaced
 		for k, v := range d.args {
@@ -76,7 +76,7 @@ func (c *clients) special(cluster *rig.Cluster, seed func() *rand.Rand) (queues 
 		}
 		queues = append(queues, d.name)
 		if d.out != "" {
-			c.j.rules[d.out] = d.rule
+			c.j.rule(d.out, d.rule)
 			to := place{key: d.name, queues: []string{d.out}}
 			switch {
 			case strings.HasSuffix(d.name, "-later"):
