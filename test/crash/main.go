@@ -14,14 +14,16 @@
 // message is lost; none comes twice without the redelivered flag; none comes
 // back that was settled two seconds before the kill, or purged, or deleted with
 // its queue; no transient message survives; the order of each publisher holds;
-// bodies are whole. Everything the client was told is in a journal that the
-// killed process has no part in.
+// bodies are whole. What the broker carries elsewhere by itself, as it expires, is
+// too much for its queue, or is delayed, comes out there. Everything the client was
+// told is in a journal that the killed process has no part in.
 //
 // It never judges what the client was not told: an unconfirmed message may be
 // there or not, an ack just sent may have arrived or not.
 //
 // Map of the files: main.go has the commands; journal.go what the client knows;
-// load.go the publishers and consumers; rounds.go the rounds and their checks;
+// load.go the publishers and consumers; carried.go what the broker carries by itself;
+// rounds.go the rounds and their checks;
 // stream.go is a fast publisher and consumer; space.go, recovery.go,
 // churn.go, flood.go and hoard.go measure.
 package main
