@@ -6,15 +6,22 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"holdfast/internal/clock"
 	"holdfast/internal/config"
 	"holdfast/internal/wire"
 )
 
 // smallCredit lets the messages and transactions that are not complete take 1 MiB on a node, and those of a connection 3 MiB.
 func smallCredit(_ *config.Settings, _ *Options, r *rig) { r.nodeCredit, r.incomplete = 1<<20, 3<<20 }
+
+// timeStands lets nobody be taken for slow, however slow the machine is.
+func timeStands(_ *config.Settings, _ *Options, r *rig) {
+	r.queueClock = clock.NewManual(time.Unix(1_700_000_000, 0))
+}
 
 const testFrame = 131072
 
@@ -31,8 +38,12 @@ func begun(channel uint16, properties wire.Properties, size uint64, body int) []
 // countsIncomplete waits until so much counts as incomplete; what is allocated for it may be some more than what has come.
 func (r *rig) countsIncomplete(t *testing.T, what string, least, most int64) {
 	t.Helper()
-	credit := r.session().credit
-	until(t, what, func() bool { n := credit.Incomplete(); return n >= least && n <= most })
+	r.session().countsIncomplete(t, what, least, most)
+}
+
+func (c *conn) countsIncomplete(t *testing.T, what string, least, most int64) {
+	t.Helper()
+	until(t, what, func() bool { n := c.credit.Incomplete(); return n >= least && n <= most })
 }
 
 // largeHeaders are properties with a table of so many bytes.
@@ -65,10 +76,12 @@ func TestIncompleteMessagesCount(t *testing.T) {
 	}
 	r.countsIncomplete(t, "heads", 10*100_000, 10*110_000)
 	c.method(11, &wire.BasicPublish{RoutingKey: []byte("nobody")})
+	conn := r.session() // which is soon gone
+	one := conn.channel(1)
 	c.method(12, &wire.ChannelOpen{}) // which makes no sense here
 	c.expect(wire.IDConnectionClose)
-	r.countsIncomplete(t, "the connection is over", 0, 0)
-	want(t, "held by a channel", r.session().channel(1).content.builder.Held(), 0)
+	conn.countsIncomplete(t, "the connection is over", 0, 0)
+	want(t, "held by a channel", one.content.builder.Held(), 0)
 }
 
 // R580: of a connection that has more messages coming in than it may hold, some channels are closed with 506, and the others go on.
@@ -158,7 +171,7 @@ func publishTo(t *testing.T, ch *amqp.Channel, queue string, size int) {
 
 // R583: transactions of several connections that are more together than a node holds wait for each other, and all are committed.
 func TestTransactionsInTurn(t *testing.T) {
-	r := newRig(t, smallCredit)
+	r := newRig(t, smallCredit, timeStands)
 	const clients, messages, size = 8, 20, 100_000
 	setup, err := r.dial(t).Channel()
 	if err != nil {

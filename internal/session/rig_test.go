@@ -34,7 +34,8 @@ type rig struct {
 	spill   *spill.Store
 	queues  *queuehost.Registry
 
-	nodeCredit, incomplete int64 // 0: what is set by default
+	nodeCredit, incomplete int64       // 0: what is set by default
+	queueClock             clock.Clock // nil: the system's
 }
 
 type rigOption func(*config.Settings, *Options, *rig)
@@ -77,7 +78,7 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 	}
 	queues := queuehost.New(queuehost.Options{
 		Log: log, Node: groups, Logger: logger, TailCache: int64(settings.Storage.TailCache), Spill: r.spill,
-		Level: func() uint16 { return 2 }, NodeCredit: r.nodeCredit, Incomplete: r.incomplete,
+		Level: func() uint16 { return 2 }, NodeCredit: r.nodeCredit, Incomplete: r.incomplete, Clock: r.queueClock,
 	})
 	b := broker.New(broker.Options{
 		Catalog: machine, Commands: commands, Queues: queues, Settings: settings, Clock: clock.System(), Logger: logger,
