@@ -169,7 +169,7 @@ func (p *pack) enqueued(c *queue.Command, ls *leadSession, seq uint64) {
 	if planted.Is(planted.HeardTooFar) && seq > 1 {
 		heard = seq - 1
 	}
-	if p.refuses && heard > 0 {
+	if (p.refuses || c.Kind == queue.Commit) && heard > 0 { // a commit may be refused by any queue
 		if c.Terms == nil {
 			c.Terms = &queue.Terms{}
 		}

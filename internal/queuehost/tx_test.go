@@ -9,6 +9,7 @@ import (
 
 	"holdfast/internal/queue"
 	"holdfast/internal/replica"
+	"holdfast/internal/vfs"
 	"holdfast/internal/wire"
 )
 
@@ -179,6 +180,28 @@ func TestTransactionThatReplacesAMessage(t *testing.T) {
 		want(t, "outcomes", tk.got, []outcome{{1, 1, Refused}, {1, 1, Refused}, {1, 1, Accepted}, {2, 2, Accepted}})
 		want(t, "messages", []uint64{h.Stats().Ready, h.Stats().Unacked}, []uint64{0, 1})
 	})
+}
+
+// What a quorum queue keeps in mind of commits that it has refused does not grow, though nothing else could be refused there. R544
+func TestRefusedCommitsAreForgotten(t *testing.T) {
+	x := newTrioWith(t, 1, func(o *Options) { o.Level = func() uint16 { return 2 } }, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	defer x.close(t)
+	h, outcomes := x.nodes[0].reg.Get(7), make(outcomeOf, 1)
+	attached := make(chan struct{})
+	id := h.Attach(unlimited(1), newHolding(), func(queue.ConsumerID, error) { close(attached) })
+	<-attached
+	for range 200 {
+		transact(h, outcomes, 1, []Settled{{id, ids(1000, 1000), queue.Ack}}) // which nobody was given
+		want(t, "a commit", <-outcomes, Refused)
+		h.Publish([]Publish{{Message: text("x"), Persistent: true, Ticket: outcomes, Seq: 1}})
+		want(t, "a message", <-outcomes, Accepted)
+	}
+	state := make(chan []byte, 1)
+	lead := x.leader(7)
+	lead.group.Do(func() { state <- lead.m.AppendSnapshot(nil) })
+	if n := len(<-state); n > 200 {
+		t.Errorf("the state of a queue with messages alike takes %d bytes", n)
+	}
 }
 
 // A crash at any record leaves all of a transaction or nothing, in each queue by itself. R530
