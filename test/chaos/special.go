@@ -136,7 +136,7 @@ func (c *clients) screened(ch *amqp.Channel, r *rand.Rand) error {
 	queues := []string{"quorum-screened", "classic-screened"}
 	err := ch.ExchangeDeclare("screen", "x-message-deduplication", true, false, false, false, amqp.Table{"x-cache-size": 100_000, "x-cache-ttl": 3600000})
 	for _, q := range queues {
-		c.j.rules[q] = rule{once: true}
+		c.j.rule(q, rule{once: true})
 		if err == nil {
 			err = ch.QueueBind(q, "", "screen", false, nil)
 		}
