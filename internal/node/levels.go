@@ -32,6 +32,10 @@ func (l *levels) hello() peer.Levels {
 	return peer.Levels{Least: l.known.Least, Most: l.known.Most, Cluster: uint16(l.at.Load())}
 }
 
+// inUse is the level that queues write by. After a start the catalog may be behind for a while, and what a message says of itself counts
+// nevertheless: the folder knows to what level the cluster went, which never goes back.
+func (l *levels) inUse() uint16 { return uint16(max(l.at.Load(), 1)) }
+
 // readable says why the folder cannot be read by this version, before anything of it is; nil: it can.
 func (n *Node) readable(fresh bool) error {
 	if fresh {

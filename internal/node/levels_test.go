@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"holdfast/internal/broker"
 	"holdfast/internal/catalog"
 	"holdfast/test/rig"
@@ -195,4 +197,35 @@ func TestTheLevelIsNewsToAnOldFolder(t *testing.T) {
 			t.Errorf("old %v: said %v", old, said)
 		}
 	}
+}
+
+// R645: a queue goes by the level that the folder says the cluster is at, while the catalog here is behind: what messages say of themselves
+// counts. A start knows it before anything else.
+func TestQueuesGoByTheLevelOfTheFolder(t *testing.T) {
+	var early Node
+	early.levels.known, early.identity.Level = catalog.Levels{Least: 1, Most: 2}, 2
+	if err := early.readable(false); err != nil || early.levels.inUse() != 2 {
+		t.Errorf("a folder of level 2: queues go by level %d (%v)", early.levels.inUse(), err)
+	}
+	var fresh Node
+	if level := fresh.levels.inUse(); level != 1 {
+		t.Errorf("a new folder: queues go by level %d", level)
+	}
+
+	p := newPlace(t)
+	o := options(p.settings(), p.disk)
+	o.Levels = catalog.Levels{Least: 1, Most: 1}
+	n := must(Start(o))(t)
+	defer stop(t, n)
+	n.levels.at.Store(2) // as if the catalog had not learned of it yet
+	ch := open(t, n)
+	must(ch.QueueDeclare("q", true, false, false, false, nil))(t)
+	if err := ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	c := must(ch.PublishWithDeferredConfirm("", "q", false, false, amqp.Publishing{Expiration: "1", Body: []byte("a")}))(t)
+	if !c.Wait() {
+		t.Fatal("the message was not confirmed")
+	}
+	eventually(t, "the message has expired", func() bool { return must(n.broker.QueueInfo("/", "q"))(t).MessagesReady == 0 })
 }

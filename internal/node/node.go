@@ -265,7 +265,7 @@ func (n *Node) openLog(o Options) (err error) {
 		TailCache:  max(int64(s.Storage.TailCache), 1), // 0 in the file is none, not the default
 		Spill:      n.spill,
 		NodeCredit: credit, ConnectionCredit: credit / 64, Incomplete: max(2*int64(s.MaxMessageSize), int64(o.Memory.Bytes/8)),
-		Level:  func() uint16 { return n.catalog.View().Level() },
+		Level:  n.levels.inUse,
 		Prompt: true,
 	}
 	n.catalog = catalog.New()

@@ -356,7 +356,7 @@ func (m *mesh) enter(ctx context.Context) error {
 			return err
 		}
 	}
-	n.levels.at.Store(uint32(n.catalog.View().Level()))
+	n.levels.at.CompareAndSwap(0, uint32(n.catalog.View().Level())) // what is above the first level was told when the catalog went there
 	m.belong.entered.Store(true)
 	if self := n.catalog.View().Node(m.self); self.Drained { // a start ends it
 		if _, err := n.ask(ctx, catalog.SetDrained(m.self, false)); err != nil {

@@ -74,6 +74,7 @@ func (n *node) openCatalog(quiet *slog.Logger) {
 		Stale: func() {}, // it asks before it routes
 	})
 	o.machine = &simCatalog{n: n, Machine: &catgroup.Machine{Machine: catalog.New(), Self: n.id, Most: catalog.KnownLevels().Most, Applied: n.carriedOut, Restored: n.restored}}
+	o.machine.Raising = func(level uint16) { n.raised = max(n.raised, level) }
 	if n.founder {
 		o.commands = n.rep.NewSimpleRaftGroup(catgroup.Group, o.machine, w.founders())
 	} else {

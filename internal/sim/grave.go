@@ -88,7 +88,7 @@ func (n *node) goOver() {
 		}
 		w.check.stats.Buried++
 		n.id += lives
-		n.grave.taken, n.founder, n.copied = true, false, nil
+		n.grave.taken, n.founder, n.raised, n.copied = true, false, 0, nil
 	default:
 		w.trace("node %d begins anew", n.id)
 		n.grave = grave{again: true}

@@ -14,11 +14,12 @@ type transaction struct {
 	outcome queuehost.Outcome
 }
 
+// level is the highest level that any start of a node has seen the cluster at: a folder says so, whatever its log does.
 func (n *node) level() uint16 {
 	if n.w.o.Transactions {
 		return 2
 	}
-	return n.view().Level()
+	return max(n.raised, 1)
 }
 
 // transact commits messages, some of what the consumers hold, or both.

@@ -91,6 +91,7 @@ type node struct {
 	reader    *queuehost.Reader
 	order     order
 	founder   bool
+	raised    uint16 // the cluster's level, as its folder says
 	grave     grave
 	watched   []uint64 // other nodes of the catalog
 	clients   []*client
