@@ -523,6 +523,10 @@ func (q *entry) expire(now int64) {
 			q.order++
 			q.ask(&o, forever)
 			continue
+		case opGet: // it may have got a message, and the answer be lost: the getter says what it has when the session is resumed
+			if c := s.consumers[o.consumer]; c != nil && c.used {
+				q.remains = true
+			}
 		case opAttach: // it may be attached
 			delete(s.consumers, o.consumer)
 			q.order++

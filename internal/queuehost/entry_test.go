@@ -115,6 +115,13 @@ func (x *loneEntry) answer(m sentTo, kind farKind, values ...uint64) {
 	x.step()
 }
 
+// lose breaks the links, first that to a node.
+func (x *loneEntry) lose(node uint64) {
+	x.reg.LinkDown(node, io.EOF)
+	x.reg.LinkDown(5-node, io.EOF)
+	x.step()
+}
+
 // A big message whose time is over while its chunks are being sent leaves none of them to the next one.
 func TestChunksOfAPublishThatWaitedTooLong(t *testing.T) {
 	x := newLoneEntry(t)
@@ -177,8 +184,7 @@ func TestWhatIsLeftOfATransactionThatWaitedTooLong(t *testing.T) {
 			x.room = 3
 			x.answer(first, farResumed, 1, 0)
 			if broken {
-				x.reg.LinkDown(first.node, io.EOF)
-				x.reg.LinkDown(5-first.node, io.EOF)
+				x.lose(first.node)
 			}
 			x.pass(x.reg.o.Wait)
 			if len(tk.got) != 1 || tk.got[0].o != Unknown {
@@ -281,6 +287,57 @@ func TestSealThatIsAnsweredTooLate(t *testing.T) {
 	}
 	if fmt.Sprint(asks) != fmt.Sprint([]askKind{askSeal, askUnseal}) {
 		t.Errorf("the leader was asked for %v", asks)
+	}
+}
+
+// R646: a get whose time is over may have got a message nevertheless, which nobody has heard of. Its getter says what it has as soon as that is possible, so
+// that the message goes back, though nobody here has anything else to say to the queue.
+func TestGetThatNobodyWaitsForAnyMore(t *testing.T) {
+	for name, breaks := range map[string]func(x *loneEntry, at *sentTo){
+		"before it is late": func(x *loneEntry, at *sentTo) {
+			x.answer(*at, farResumed, 1, 0)
+			x.lose(at.node)
+			x.pass(x.reg.o.Wait)
+		},
+		"after that": func(x *loneEntry, at *sentTo) {
+			x.answer(*at, farResumed, 1, 0)
+			x.pass(x.reg.o.Wait)
+			x.lose(at.node)
+		},
+		"before it was sent": func(x *loneEntry, at *sentTo) {
+			x.lose(at.node)
+			x.pass(x.reg.o.Wait)
+		},
+	} {
+		x := newLoneEntry(t)
+		var told []error
+		x.h.Get(x.h.Getter(ConsumerSpec{}, discard{}), false, func(_ Delivery, _ uint64, ok bool, err error) { told = append(told, err) })
+		x.step()
+		first := x.asked()
+		breaks(x, &first)
+		if len(told) != 1 || told[0] == nil {
+			t.Fatalf("the link breaks %s: told %v", name, told)
+		}
+		x.sent = nil
+		x.reg.LinkUp(2, 2)
+		x.reg.LinkUp(3, 2)
+		x.pass(time.Second)
+		if name == "before it was sent" {
+			if x.tries() > 0 {
+				t.Errorf("the link breaks %s: tells the leader %+v", name, x.sent)
+			}
+			continue
+		}
+		x.answer(x.asked(), farResumed, 1, 0)
+		var asks []askKind
+		for _, m := range x.sent {
+			if m.head.kind == farAsk {
+				asks = append(asks, m.body.ask().kind)
+			}
+		}
+		if fmt.Sprint(asks) != fmt.Sprint([]askKind{askGetter}) {
+			t.Errorf("the link breaks %s: the leader is asked for %v", name, asks)
+		}
 	}
 }
 
