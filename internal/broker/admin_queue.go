@@ -144,31 +144,31 @@ func (b *Broker) AdminPublish(p AdminPublish) (queues int, err error) {
 		builder.Write(p.Body)
 	}
 	m := builder.Message()
-	handles := b.routeWhole(v, x, p.RoutingKey, properties, m)
-	for _, h := range handles {
-		if a := b.alarmFor(b.AlarmsElsewhere(), h); a != nil {
-			return 0, &AdminError{Unavailable, fmt.Sprintf("queue '%s' is served by another node: %s", h.Def().Name, a.reason())}
+	ways := b.routeWhole(v, x, p.RoutingKey, properties, m)
+	for _, w := range ways {
+		if a := b.alarmFor(b.AlarmsElsewhere(), w.queue); a != nil {
+			return 0, &AdminError{Unavailable, fmt.Sprintf("queue '%s' is served by another node: %s", w.queue.Def().Name, a.reason())}
 		}
 	}
 	b.counters.published.Add(1)
-	if len(handles) == 0 {
+	if len(ways) == 0 {
 		b.counters.unroutableDropped.Add(1)
 		return 0, nil
 	}
-	b.counters.routed.Add(uint64(len(handles)))
+	b.counters.routed.Add(uint64(len(ways)))
 	worst, err := await(b, func(done func(Outcome, error)) {
-		t := &adminTicket{left: len(handles), done: done}
-		for _, h := range handles {
-			h.Publish([]queuehost.Publish{{Message: m, Persistent: persistent, Ticket: t}})
+		t := &adminTicket{left: len(ways), done: done}
+		for _, w := range ways {
+			w.queue.Publish([]queuehost.Publish{{Message: m, Persistent: persistent, Screen: w.screen, Ticket: t}})
 		}
 	})
 	switch {
 	case err != nil:
-		return len(handles), adminError(err)
+		return len(ways), adminError(err)
 	case worst == Refused || worst == Unknown:
-		return len(handles), &AdminError{Unavailable, "at least one queue did not take the message: " + worst.String()}
+		return len(ways), &AdminError{Unavailable, "at least one queue did not take the message: " + worst.String()}
 	}
-	return len(handles), nil
+	return len(ways), nil
 }
 
 // adminTicket waits for the outcome in all queues and answers with the worst.

@@ -88,7 +88,7 @@ func (c *carrier) rest() {
 	clear(c.batch[:cap(c.batch)])
 	c.batch, c.reader, c.builder, c.s, c.view, c.exchange = c.batch[:0], nil, message.Builder{}, nil, nil, nil
 	if cap(c.properties) > 1<<16 || cap(c.keys) > 1000 || cap(c.found) > 10000 {
-		c.properties, c.keys, c.found = nil, nil, nil
+		c.properties, c.keys, c.found, c.screened = nil, nil, nil, nil
 	}
 	clear(c.keys[:cap(c.keys)])
 	carriers.Put(c)
@@ -375,14 +375,7 @@ func (c *carrier) screen(id catalog.QueueID) *queuehost.Screen {
 	if !c.to.forwards {
 		return nil
 	}
-	for _, s := range c.screened {
-		if s.Queue.ID() == uint64(id) {
-			if x := c.view.ExchangeByID(c.s.vhost, catalog.ExchangeID(s.Exchange.ID())); x != nil {
-				return screenOf(x)
-			}
-		}
-	}
-	return nil
+	return screenIn(c.screened, id, c.view, c.s.vhost)
 }
 
 // arrive notes that nothing is left to do for a letter.

@@ -291,24 +291,30 @@ func (b *Broker) routeOn(vhost, exchange string, m message.Message) {
 	if x == nil || err != nil {
 		return
 	}
-	for _, h := range b.routeWhole(v, x, string(head.RoutingKey), head.Properties, m) {
-		putAll(h, []message.Message{m})
+	for _, way := range b.routeWhole(v, x, string(head.RoutingKey), head.Properties, m) {
+		putAll(way.queue, []message.Message{m})
 	}
 }
 
+// way is a queue that a message is for, and by way of which exchange that lets nothing through twice it is reached; nil: of none.
+type way struct {
+	queue  *queuehost.Handle
+	screen *queuehost.Screen
+}
+
 // routeWhole returns the queues that a message of nobody's channel is for. Exchanges that keep it do so.
-func (b *Broker) routeWhole(v *catalog.View, x *catalog.Exchange, key string, properties wire.Properties, m message.Message) (handles []*queuehost.Handle) {
+func (b *Broker) routeWhole(v *catalog.View, x *catalog.Exchange, key string, properties wire.Properties, m message.Message) (ways []way) {
 	about := &routing.Message{
 		Key: key, Properties: properties, Draw: rand.Uint64,
 		Here: func(t routing.Target) bool { return b.takes(v, catalog.QueueID(t.ID())) },
 	}
 	for _, id := range v.Route(x, about, nil) {
 		if h := b.handleByID(v, id); h != nil {
-			handles = append(handles, h)
+			ways = append(ways, way{h, screenIn(about.Screened, id, v, x.VHost)})
 		}
 	}
 	if len(about.Kept) > 0 {
 		b.histories.keep(b, x.VHost, newKeepers(about.Kept), v.VHost(x.VHost).Generation(), m)
 	}
-	return handles
+	return ways
 }

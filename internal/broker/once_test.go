@@ -73,6 +73,23 @@ func TestExchangeThatLetsNothingThroughTwice(t *testing.T) {
 	same(t, "a has", drain(c, "a"), []string{"again"})
 }
 
+// R550: what an operator publishes is looked at like anything else.
+func TestOperatorsMessageComesOnce(t *testing.T) {
+	r, c := onceRig(t)
+	is(t, "the first", c.put("once", "", "1", keyed("1")), Accepted)
+	for _, body := range []string{"2", "3"} {
+		for _, key := range []string{"1", "2"} {
+			n, err := r.AdminPublish(AdminPublish{VHost: vhost, Exchange: "once", Body: []byte(body + " of " + key),
+				Properties: map[string]any{"headers": map[string]any{message.DeduplicationHeader: key}}})
+			if n != 2 || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+	}
+	same(t, "a has", drain(c, "a"), []string{"1", "2 of 2"})
+	same(t, "b has", drain(c, "b"), []string{"1", "2 of 2"})
+}
+
 // R553: what one queue has refused is no duplicate there, so that its repetition brings it there, and only there.
 func TestNackedMessageIsNoDuplicate(t *testing.T) {
 	_, c := onceRig(t)

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -186,6 +187,19 @@ func (p *Publisher) screen(id catalog.ExchangeID) *queuehost.Screen {
 		p.screens[id] = s
 	}
 	return s
+}
+
+// screenIn is by way of which exchange a queue is reached that is to be told of it, by what a route has found; nil: of none.
+func screenIn(found []routing.Screened, id catalog.QueueID, v *catalog.View, vhost string) *queuehost.Screen {
+	i, is := slices.BinarySearchFunc(found, uint64(id), func(s routing.Screened, id uint64) int { return cmp.Compare(s.Queue.ID(), id) })
+	if !is {
+		return nil
+	}
+	x := v.ExchangeByID(vhost, catalog.ExchangeID(found[i].Exchange.ID()))
+	if x == nil {
+		return nil
+	}
+	return screenOf(x)
 }
 
 // screenOf is what queues are told of an exchange that lets nothing through twice. That of one exchange is always the same.
