@@ -39,7 +39,10 @@ func TestClusterDirectReplies(t *testing.T) {
 					t.Errorf("node %d got %d bytes of %s from node %d", from, len(a.Body), a.CorrelationId, at)
 				}
 			}
-			must(serving.QueueDeclarePassive(name, false, false, false, false, nil))(t)
+			until(t, "the consumer is there", func() bool { // a node that is slow to say so counts as one that does not know
+				_, err := w.node[at].open().QueueDeclarePassive(name, false, false, false, false, nil)
+				return err == nil
+			})
 			ok(t, asking.Close())
 			d := must(serving.PublishWithDeferredConfirm("", name, true, false, amqp.Publishing{Body: []byte("too late")}))(t)
 			if !d.Wait() {
