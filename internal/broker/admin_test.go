@@ -248,7 +248,35 @@ func TestListings(t *testing.T) {
 	}
 }
 
-// Explain names what holds a queue back.
+// R658: a delayed retry that nobody says the shortest wait of means nothing, which is said; but not while a policy says one.
+func TestExplainRetryWithoutAWait(t *testing.T) {
+	r := newRig2(t)
+	c := r.connect()
+	c.declare(DeclareQueue{Name: "idle", Durable: true, Arguments: wire.NewTable(map[string]any{"x-delayed-retry-type": "failed"})})
+	c.declare(DeclareQueue{Name: "none", Durable: true})
+	said := func(when, queue string, want bool) {
+		t.Helper()
+		e, err := r.Explain(t.Context(), vhost, queue)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Join(e.Lines, "\n")
+		if got := strings.Contains(all, "A delayed retry of failed messages is asked for, but not for how long (delayed-retry-min)"); got != want {
+			t.Errorf("%s, %s: said %v, want %v:\n%s", queue, when, got, want, all)
+		}
+	}
+	said("at first", "idle", true)
+	said("at first", "none", false)
+	if err := r.setPolicy("p", ".*", `{"delayed-retry-min":5}`); err != nil {
+		t.Fatal(err)
+	}
+	said("beside a policy with the rest", "idle", false)
+	if err := r.ClearPolicy(vhost, "p", false); err != nil {
+		t.Fatal(err)
+	}
+	said("when that is gone", "idle", true)
+}
+
 func TestExplain(t *testing.T) {
 	r := newRig(t)
 	c := r.connect()

@@ -65,6 +65,9 @@ func (b *Broker) Explain(ctx context.Context, vhost, name string) (e Explanation
 	if b.isGoing(q.ID) {
 		e.Lines = append(e.Lines, "The queue is being deleted.")
 	}
+	if typ := b.view().Effective(q).IdleRetry; typ != "" {
+		e.Lines = append(e.Lines, fmt.Sprintf("A delayed retry of %s messages is asked for, but not for how long (delayed-retry-min): what comes back does not wait.", typ))
+	}
 	for _, a := range b.Alarms() {
 		e.Lines = append(e.Lines, fmt.Sprintf("The %s alarm is on since %s: %s. Publishers are blocked; consumers are not.",
 			a.Kind, a.Since.Format("15:04:05"), a.Reason))

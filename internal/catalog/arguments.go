@@ -351,9 +351,14 @@ const maxPeriod = 315_360_000_000
 func checkTTL(v wire.Value, args wire.Table) string {
 	problem := checkCount(v, args)
 	if n, _ := v.Int(); problem == "" && n > maxPeriod {
-		return fmt.Sprintf("must not be more than ten years in milliseconds: %d", n)
+		return tooLong(n)
 	}
 	return problem
+}
+
+// tooLong says what is wrong with a time of more than maxPeriod.
+func tooLong(n int64) string {
+	return fmt.Sprintf("must not be more than ten years in milliseconds: %d", n)
 }
 
 // checkDeliveryLimit takes -1 for no limit.

@@ -30,6 +30,7 @@ type Settings struct {
 	ConsumerTimeout     Limit // for an acknowledgement
 	DisconnectedTimeout Limit // for a consumer whose node is away
 	Retry               Retry
+	IdleRetry           string // the type of a retry that means nothing, since nobody says how long; "": none
 	LeaderLocator       string // where the leader is to be, "" if nobody says
 	TargetSize          int    // how many members the queue shall grow to when nodes join, 0 if nobody says
 	PlacementTag        string
@@ -253,7 +254,7 @@ func merge(q *Queue, policy, operator *Policy) *Effective {
 	e.Overflow = overflows[text]
 	e.DeadLetter = s.deadLetter()
 	e.DeliveryLimit = s.deliveryLimit(q.Type)
-	e.Retry = s.retry()
+	e.Retry, e.IdleRetry = s.retry()
 	e.LeaderLocator = s.leaderLocator()
 	e.PlacementTag, _ = s.text(keyPlacementTag, policyWins)
 	if n, is := s.policies(keyTargetSize).(int64); is {
@@ -327,17 +328,20 @@ func (s *Settings) Balanced(def bool) bool {
 	return slices.Contains([]string{"balanced", "random", "least-leaders", minMasters}, s.LeaderLocator)
 }
 
-func (s *source) retry() (r Retry) {
+func (s *source) retry() (r Retry, idle string) {
 	typ, _ := s.text(keyRetryType, policyWins)
 	least, is := s.limit(keyRetryMin, longestTTL).Value()
-	if !slices.Contains([]string{"all", "failed", "returned"}, typ) || !is || least == 0 {
-		return Retry{}
+	if !slices.Contains([]string{"all", "failed", "returned"}, typ) {
+		return r, ""
+	}
+	if !is || least == 0 {
+		return r, typ
 	}
 	r = Retry{typ, least, least}
 	if most, is := s.limit(keyRetryMax, longestTTL).Value(); is && most > 0 {
 		r.Max = most
 	}
-	return r
+	return r, ""
 }
 
 // Definition returns what the policies say together, empty if none holds.

@@ -87,6 +87,10 @@ func TestEffectiveSettings(t *testing.T) {
 			classic: Settings{ConsumerTimeout: limit(6), DisconnectedTimeout: limit(8)}, same: true},
 		{args: m{"x-delayed-retry-type": "failed", "x-delayed-retry-min": 5, "x-delayed-retry-max": 9}, policy: m{"delayed-retry-type": "all", "delayed-retry-min": 6},
 			classic: Settings{Retry: Retry{"all", 5, 9}}, same: true},
+		{args: m{"x-delayed-retry-type": "failed"}, classic: Settings{IdleRetry: "failed"}, same: true}, // R658
+		{args: m{"x-delayed-retry-type": "all", "x-delayed-retry-max": 5}, classic: Settings{IdleRetry: "all"}, same: true},
+		{args: m{"x-delayed-retry-type": "disabled"}, same: true},
+		{args: m{"x-delayed-retry-type": "failed"}, policy: m{"delayed-retry-min": 6}, classic: Settings{Retry: Retry{"failed", 6, 6}}, same: true},
 		{policy: m{"delayed-retry-type": "returned", "delayed-retry-min": 6}, classic: Settings{Retry: Retry{"returned", 6, 6}}, same: true},
 		{policy: m{"delayed-retry-type": "returned", "delayed-retry-min": 6, "delayed-retry-max": 60}, operator: m{"delayed-retry-min": 10, "delayed-retry-max": 20},
 			classic: Settings{Retry: Retry{"returned", 10, 20}}, same: true},

@@ -272,6 +272,11 @@ func (k *policyKey) refuse(v any) string {
 
 // checkRetry says what is wrong with the settings of a delayed retry taken together.
 func checkRetry(settings map[string]any) string {
+	for _, key := range []string{keyRetryMin, keyRetryMax} {
+		if n, is := settings[key].(int64); is && n > maxPeriod {
+			return key + " " + tooLong(n)
+		}
+	}
 	least, has := settings[keyRetryMin]
 	if typ, is := settings[keyRetryType]; is && typ != "disabled" && !has {
 		return fmt.Sprintf("delayed-retry-min is required when delayed-retry-type is %v", typ)

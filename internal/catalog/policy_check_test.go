@@ -18,7 +18,7 @@ func definitionOf(t *testing.T, text string) (v any) {
 	return v
 }
 
-// R331: what a policy says is checked by RabbitMQ's rules, and refused in its words.
+// R331 R657: what a policy says is checked by RabbitMQ's rules, and refused in its words.
 func TestDefinitionsAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		definition, problem string
@@ -54,6 +54,9 @@ func TestDefinitionsAreChecked(t *testing.T) {
 		{`{"delayed-retry-type":"all"}`, "delayed-retry-min is required when delayed-retry-type is all", true},
 		{`{"delayed-retry-min":0}`, "0 is not a valid delayed retry minimum delay. Must be a positive integer", true},
 		{`{"delayed-retry-max":0}`, "0 is not a valid delayed retry maximum delay. Must be a positive integer", true},
+		{`{"delayed-retry-min":315360000000,"delayed-retry-max":315360000000}`, "", true},
+		{`{"delayed-retry-min":315360000001}`, "delayed-retry-min must not be more than ten years in milliseconds: 315360000001", true},
+		{`{"delayed-retry-max":315360000001}`, "delayed-retry-max must not be more than ten years in milliseconds: 315360000001", true},
 		{`{"delayed-retry-min":2,"delayed-retry-max":1}`, "delayed-retry-max (1) must not be smaller than delayed-retry-min (2)", true},
 		{`{"alternate-exchange":"x"}`, "", false},
 		{`{"alternate-exchange":1}`, "1 is not a valid alternate exchange name", false},

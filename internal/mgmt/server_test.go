@@ -174,6 +174,7 @@ func TestPauseQueue(t *testing.T) {
 }
 
 // R330: policies are set, listed and cleared, those of operators apart.
+// R54: there is HTTP for what an operator does.
 func TestPolicies(t *testing.T) {
 	b, o, _ := start(t, nil)
 	const header = "vhost\tname\tpattern\tapply-to\tdefinition\tpriority\n"

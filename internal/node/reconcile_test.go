@@ -44,6 +44,7 @@ func (p place) plant(t *testing.T, group seglog.GroupID) {
 
 // A group that the catalog does not know is kept and listed, start after
 // start, until an operator gives it up. L49
+// R101: a queue is in two places, the catalog and its own part of the log; what is in one alone is noticed.
 func TestUnknownGroupIsKept(t *testing.T) {
 	p := newPlace(t)
 	stop(t, p.run(t))

@@ -256,6 +256,7 @@ func (o *told) consumer(t testing.TB, h *Handle, r *Reader, rng *rand.Rand, stop
 
 // R34, R96: after a crash nothing confirmed is lost, nothing whose ack is on disk comes back, what was
 // delivered and comes back says so, and each publisher's messages are in order. Several crashes, on one disk.
+// R29: that is so for messages that are on their way back, too.
 func TestCrash(t *testing.T) {
 	rounds := 8
 	if testing.Short() {

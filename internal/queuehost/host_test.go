@@ -43,6 +43,7 @@ func TestDirectPublishIsConfirmedAndDelivered(t *testing.T) {
 }
 
 // R84, R85, R179: persistent messages are confirmed when they are on disk, all with one sync, and only then; a transient one at once.
+// R203 R241: what is written is not confirmed before it is stable, which is told apart.
 func TestPersistentConfirmWaitsForTheDisk(t *testing.T) {
 	r := newRig(t, newFakeLog(), []QueueDef{durable(7)})
 	h := r.queue(7)

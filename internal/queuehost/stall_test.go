@@ -51,6 +51,7 @@ func stallRig(t *testing.T, defs ...QueueDef) (r *rig, lines func() int, pass fu
 
 // R472 R473: a queue whose consumer has lost its credit is logged once, with how it stands, and counted; once more only when it has gone on in
 // between. One whose client is slow, or that is paused, is not.
+// R127: it goes by the time since the last delivery.
 func TestStall(t *testing.T) {
 	r, lines, pass := stallRig(t, durable(7))
 	reg := r.host(7).reg

@@ -31,6 +31,7 @@ var mistakes = []struct {
 }
 
 // A simulation that notices nothing proves nothing. Each of these mistakes was made here on purpose.
+// R183: an answer before the sync is among them.
 func TestRaftSimulationNotices(t *testing.T) {
 	for _, x := range mistakes {
 		t.Run(x.name, func(t *testing.T) {

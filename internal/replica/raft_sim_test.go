@@ -23,6 +23,7 @@ var (
 // checked is in judge and ledger: all members apply the same entries in the same order, once, and
 // only what was proposed; nothing that was confirmed is ever unknown to a member that serves. In the end
 // all is well again, and all members have the same.
+// R183 R242: "has it" means that it is on the disk.
 func TestRaftSimulation(t *testing.T) {
 	total := tally{}
 	for seed := *simFirst; seed < *simFirst+uint64(*simSeeds); seed++ {

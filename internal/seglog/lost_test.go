@@ -257,6 +257,7 @@ func TestFreeSegmentIsNoDamagedOne(t *testing.T) {
 
 // TestLostCheckpoints runs random histories in which now and then, after a kill, no checkpoint can be used, and power cuts that
 // leave garbage in free segments.
+// R199: what is derived from the log may be behind it, and may be lost.
 func TestLostCheckpoints(t *testing.T) {
 	for seed := range uint64(30) {
 		w := newWorld(t, 7000+seed)

@@ -21,6 +21,11 @@ Holdfast, but for the differences in this table. Each difference is on purpose
 and has a test that shows both answers. No argument of a queue, an exchange or a
 consumer is refused for what is not there, but for those of streams.
 
+Where RabbitMQ 4 refuses what RabbitMQ 3 took and no client can tell the difference
+here, it is taken: ` + "`x-queue-version`" + ` 1 as well as 2 (there is one way of storing
+messages, whichever is asked for), queues that are neither durable nor exclusive, a
+` + "`frame_max`" + ` from 4096 on.
+
 This page is written by ` + "`go generate ./test/blackbox`" + ` from the table in
 ` + "`test/blackbox/differences.go`" + `.
 

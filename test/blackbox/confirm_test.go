@@ -12,6 +12,7 @@ import (
 
 // R84 R85 R86 R247 R248: confirms come without a consumer, each number once, in
 // sequence or by multiple, and what was confirmed is there.
+// R239: the publisher does not wait, and knows of each message what became of it.
 func TestConfirms(t *testing.T) { onEachType(t, testConfirms) }
 
 func testConfirms(t *testing.T, kind string) {

@@ -143,7 +143,7 @@ func TestDeadLetterExchangeComesLater(t *testing.T) {
 // R387: a letter that its target has no room for waits, and comes when there is.
 func TestDeadLetterWaitsForRoom(t *testing.T) {
 	t.Parallel()
-	if target.rabbit {
+	if pick(t, "dead-letter-room", true, false) {
 		t.Skip("it looks again after three minutes")
 	}
 	eachType(t, func(t *testing.T, kind string) {
@@ -211,7 +211,7 @@ func TestWhatDoesNotDie(t *testing.T) {
 // R387: a target that is deleted while a letter waits for it is waited for no longer.
 func TestDeadLetterTargetIsDeleted(t *testing.T) {
 	t.Parallel()
-	if target.rabbit {
+	if pick(t, "dead-letter-room", true, false) {
 		t.Skip("it looks again after three minutes")
 	}
 	eachType(t, func(t *testing.T, kind string) {

@@ -49,7 +49,7 @@ func TestDeduplicationExchangeForSomeTime(t *testing.T) {
 // R553: what leads nowhere is not known afterwards, and comes back if it is mandatory.
 func TestDeduplicationExchangeWithoutBindings(t *testing.T) {
 	t.Parallel()
-	if target.rabbit {
+	if pick(t, "dedup-exchange", true, false) {
 		t.Skip("RabbitMQ's plugin knows it afterwards")
 	}
 	x := special(t, dedupExchange, amqp.Table{"x-cache-size": int32(5)})
@@ -75,7 +75,7 @@ func TestDeduplicationExchangeMistakes(t *testing.T) {
 	} {
 		refused(t, open(t).ExchangeDeclare(name(t), dedupExchange, false, false, false, false, args), 406)
 	}
-	if target.rabbit {
+	if pick(t, "dedup-exchange", true, false) {
 		return
 	}
 	ch := open(t)

@@ -38,7 +38,7 @@ func deduplicating(kind string, more amqp.Table) amqp.Table {
 // R430 R433 R434: a queue refuses a message of which an equal one is in it. Where dead letters are wanted it is one.
 func TestDuplicatesAreRefused(t *testing.T) {
 	t.Parallel()
-	if target.rabbit {
+	if pick(t, "deduplication", true, false) {
 		t.Skip("RabbitMQ has it in a plugin")
 	}
 	eachType(t, func(t *testing.T, kind string) {
@@ -106,6 +106,7 @@ func TestDuplicatesInAWindow(t *testing.T) {
 }
 
 // R437: a publisher that does not know what has arrived sends it again, with the numbers it had.
+// R240
 func TestDuplicatesOfPublishers(t *testing.T) {
 	t.Parallel()
 	afterRestart(t, func(t *testing.T, n *node, restart func()) {
@@ -130,7 +131,7 @@ func TestDuplicatesOfPublishers(t *testing.T) {
 // R440: a policy asks for it, too.
 func TestDeduplicationByPolicy(t *testing.T) {
 	t.Parallel()
-	if target.rabbit {
+	if pick(t, "deduplication", true, false) {
 		t.Skip("RabbitMQ has it in a plugin")
 	}
 	eachType(t, func(t *testing.T, kind string) {
@@ -153,7 +154,7 @@ func TestDeduplicationByPolicy(t *testing.T) {
 // R441: arguments that make no sense.
 func TestDeduplicationMistakes(t *testing.T) {
 	t.Parallel()
-	if target.rabbit {
+	if pick(t, "deduplication", true, false) {
 		t.Skip("RabbitMQ has it in a plugin")
 	}
 	eachType(t, func(t *testing.T, kind string) {

@@ -8,8 +8,9 @@ import (
 )
 
 // R480 R481 R482: what dies in a queue is counted, with its rate, whether somebody wants its letter or not, and what waits for a place to go is listed.
+// R267
 func TestDeadLettersAreCounted(t *testing.T) {
-	if target.rabbit {
+	if pick(t, "dead-letter-counts", true, false) {
 		t.Skip("RabbitMQ counts in its metrics alone")
 	}
 	eachType(t, func(t *testing.T, kind string) {

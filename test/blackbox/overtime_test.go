@@ -29,7 +29,7 @@ func comes[T any](t *testing.T, what string, in <-chan T) (v T) {
 // R400 T18: a consumer that holds a delivery for longer than it may is cancelled, and others get the message. Its late acknowledgement
 // is taken and means nothing, and its channel goes on.
 func TestConsumerTimeout(t *testing.T) {
-	if target.rabbit {
+	if pick(t, "consumer-timeout", true, false) {
 		t.Skip("RabbitMQ 3.10 looks once a minute, and knows no argument for it")
 	}
 	for _, kind := range []string{"classic", "quorum"} {
@@ -58,7 +58,7 @@ func TestConsumerTimeout(t *testing.T) {
 
 // R403: a channel that holds a message of basic.get for longer than it may is closed with 406, while it says nothing.
 func TestGetTimeout(t *testing.T) {
-	if target.rabbit {
+	if pick(t, "consumer-timeout", true, false) {
 		t.Skip("RabbitMQ 3.10 looks once a minute, and knows no argument for it")
 	}
 	for _, kind := range []string{"classic", "quorum"} {
@@ -83,7 +83,7 @@ func TestGetTimeout(t *testing.T) {
 
 // R403: a client that does not know of cancellations is told by 406 on its channel.
 func TestTimeoutOfAnOldClient(t *testing.T) {
-	if target.rabbit {
+	if pick(t, "consumer-timeout", true, false) {
 		t.Skip("RabbitMQ 3.10 looks once a minute, and knows no argument for it")
 	}
 	for _, kind := range []string{"classic", "quorum"} {

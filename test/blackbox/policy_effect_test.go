@@ -48,7 +48,7 @@ func TestShorterLengthByPolicy(t *testing.T) {
 			equal(t, "reason", deaths(t, m)[0]["reason"], any("maxlen"))
 			got = append(got, string(m.Body))
 		}
-		if target.rabbit { // whose quorum queues do not keep the order here
+		if kind == "quorum" && pick(t, "quorum-dead-order", true, false) {
 			slices.Sort(got)
 		}
 		equal(t, "over that of the policy", strings.Join(got, " "), "2 3 4")
@@ -144,7 +144,7 @@ func TestWhatPoliciesAreFor(t *testing.T) {
 	equal(t, "of a queue that the broker named", cell(t, own, "policy", "list_queues"), n)
 	put(t, own, "1", "2")
 	equal(t, "length", depth(t, ch, own), 1)
-	if target.rabbit {
+	if pick(t, "policy-types", true, false) {
 		return // it has them for all types alone
 	}
 	ctl(t, "set_policy", n+".q", "^("+classic+"|"+quorum+")$", `{"max-length":1}`, "--apply-to", "quorum_queues")
@@ -163,6 +163,7 @@ func TestDeadLetterKeyBesidePolicy(t *testing.T) {
 }
 
 // R333: exchange and key of dead letters may come from a policy, and from both.
+// R255
 func TestDeadLetterByPolicy(t *testing.T) {
 	t.Parallel()
 	eachType(t, func(t *testing.T, kind string) {

@@ -128,6 +128,7 @@ func TestQuorumCatchUpWithALargeBacklog(t *testing.T) {
 
 // R135 R136 R137 R139: a node that is up need not have caught up: its member goes on from where its own log ends, over a slow link here,
 // and counts for nothing until it is there.
+// R138: that it answers says nothing of that.
 func TestQuorumUpIsNotCaughtUp(t *testing.T) {
 	t.Parallel()
 	heavy(t)

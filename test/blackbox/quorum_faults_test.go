@@ -21,6 +21,7 @@ const (
 
 // R114 R115 R116: the node ends that clients use and that holds no member. They are told, or see their connections break, and go on
 // through another one; the queue notices nothing.
+// R272: with consumers on the node that ends, and on others.
 func TestQuorumAccessNodeEnds(t *testing.T) {
 	t.Parallel()
 	w := newWeb(t, 4)
@@ -79,6 +80,7 @@ func TestQuorumAccessNodeEnds(t *testing.T) {
 
 // R120 R121 R306: the leader's node is killed while consumers on the others hold messages: these stay theirs, nothing is delivered
 // twice, and what they give back afterwards is marked. R149: the listing names the node no more.
+// R21: who holds what is known to all members.
 func TestQuorumHeldOverALeadersEnd(t *testing.T) {
 	t.Parallel()
 	w := newWeb(t, 3)
@@ -141,6 +143,7 @@ func TestQuorumHeldOverALeadersEnd(t *testing.T) {
 
 // R68 R74 R123 R124 R126 R128: the majority is lost. Publishes on an open channel and on a new one are nacked within the bound, a control
 // queue on the surviving node takes its own at once, no order repairs it; when the majority is back, consumers go on by themselves.
+// R273: in the same moment another queue is well.
 func TestQuorumMajorityAway(t *testing.T) {
 	t.Parallel()
 	heavy(t)
@@ -415,6 +418,7 @@ func TestQuorumPausedLeader(t *testing.T) {
 
 // R302: one direction is dead. Whether the leader is heard no more, or hears nothing, the queue goes on; afterwards all is well, and
 // nothing confirmed is lost.
+// R275: the network fails, not the node.
 func TestQuorumOneWayPartition(t *testing.T) {
 	t.Parallel()
 	heavy(t)

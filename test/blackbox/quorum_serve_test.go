@@ -97,6 +97,7 @@ func newLeaderUnderAChannel(t *testing.T, w *web) {
 }
 
 // R85 R86 R104 R147: what is confirmed is kept and counted, without any consumer, on every node and at once.
+// R105: ready and unacknowledged are told apart.
 func countsEverywhere(t *testing.T, w *web) {
 	q := w.quorum(1, "counted")
 	for round := range 10 {
@@ -125,6 +126,7 @@ func countsEverywhere(t *testing.T, w *web) {
 }
 
 // R106 R108 R111: prefetch, nack and requeue through a node that has no member, and a consumer that is lost.
+// R48: the leader delivers through the node that the consumer is connected to.
 func settlingThroughAnyNode(t *testing.T, w *web) {
 	q := w.quorum(0, "settled")
 	publishes(t, w.node[2].confirming(), "", q, several("s", 6)...)
@@ -213,6 +215,7 @@ func typesOfQueues(t *testing.T, w *web) {
 
 // R63 R65 R66 R93 R94: one exchange feeds a queue of each type; all of it is listed everywhere as soon as it is declared, with the
 // members; what has no route is confirmed, and returned before that if mandatory.
+// R117: whether a node has a member is in the listing.
 func fanoutToBothTypes(t *testing.T, w *web) {
 	ch := w.node[1].confirming()
 	ok(t, ch.ExchangeDeclare("twofold", "fanout", true, false, false, false, nil))
@@ -261,6 +264,7 @@ func fanoutToBothTypes(t *testing.T, w *web) {
 }
 
 // R71 R72 R75 R76: queues have leaders of their own, other ones than the catalog; no node gets two members of one queue.
+// R45: each queue has one.
 func membersAndLeaders(t *testing.T, w *web) {
 	for i := range 3 {
 		q := w.quorum(i, fmt.Sprint("led-", i))

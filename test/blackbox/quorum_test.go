@@ -87,6 +87,7 @@ func (n *node) tag() string { return n.Extra[1] }
 
 // R118, R119: the leader's node dies, or is stopped, under load. Publishers and consumers on the others notice nothing but a pause:
 // every publish is confirmed and delivered, once and in order. When the node is back, its member catches up. R136
+// R190: nobody has to do anything for it. R270: both ways of ending.
 func TestQuorumLeaderEnds(t *testing.T) {
 	for how, end := range map[string]func(*node) error{
 		"killed":  func(n *node) error { return n.Kill() },

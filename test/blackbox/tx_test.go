@@ -10,6 +10,7 @@ import (
 
 // R38: nothing published in a transaction is seen before its commit; a rollback
 // forgets it.
+// R54: there are transactions.
 func TestTxPublish(t *testing.T) {
 	t.Parallel()
 	ch, other := open(t), open(t)
