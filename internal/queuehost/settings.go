@@ -25,12 +25,24 @@ func (h *host) packSettings(p *pack) {
 	switch {
 	case h.configure && w == queue.Settings{AutoDelete: w.AutoDelete}:
 		p.cmds = append(p.cmds, queue.Command{Kind: queue.Configure, AutoDelete: w.AutoDelete})
-	case !h.configure && (!h.unset || h.m.Settings() == w || h.outdated() || h.reg.behind.holds(h)):
-	default:
-		p.cmds = append(p.cmds, queue.Command{Kind: queue.Set, Epoch: h.setting(), Terms: &queue.Terms{Set: &w}})
-		p.sets = true
+	case h.configure:
+		h.packSet(p, w)
+	case !h.unset || h.outdated():
+	case h.m.Settings() == w:
+		// That they hold still, or again, is said of a quorum queue with whatever comes next: a leader that hears of others late, which were
+		// said in between, knows by it that it is late. Before anything comes they make no difference.
+		if h.setting() > h.m.SetAt() {
+			h.packSet(p, w)
+		}
+	case !h.reg.behind.holds(h):
+		h.packSet(p, w)
 		p.must = p.must || h.holdsAny()
 	}
+}
+
+func (h *host) packSet(p *pack, w queue.Settings) {
+	p.cmds = append(p.cmds, queue.Command{Kind: queue.Set, Epoch: h.setting(), Terms: &queue.Terms{Set: &w}})
+	p.sets = true
 }
 
 // setting is the generation of the catalog that the settings of a quorum queue come from: members of it lead by turns, on nodes whose

@@ -497,3 +497,42 @@ func TestLeaderThatMissedOtherSettingsSetsThemBack(t *testing.T) {
 	x.move(7)
 	want(t, "behind the first leader", x.led(7).MaxLength, queue.Most(3))
 }
+
+// R635: settings that are the ones that hold, by a later catalog, count as later ones: a leader that is told late what was said in between does not
+// set them. An entry of their own they are not worth.
+func TestLeaderThatHearsLateOfOtherSettingsDoesNotSetThem(t *testing.T) {
+	x := newTrioWith(t, 3, func(o *Options) { o.Level = func() uint16 { return 2 } }, func(int) (vfs.FS, string) { return vfs.NewMem(), "data" }, durable(7))
+	defer x.close(t)
+	most := func(n uint64, generation uint64) Settings {
+		return Settings{Settings: queue.Settings{MaxLength: queue.Most(n)}, Generation: generation}
+	}
+	for _, v := range x.nodes {
+		v.reg.SetSettings(7, most(3, 4))
+	}
+	for x.led(7).MaxLength != queue.Most(3) {
+	}
+	first := x.leader(7)
+	publish(first.reg.Get(7), nil, true, "a")
+	x.led(7)
+	first.reg.SetSettings(7, most(3, 6)) // of what was said in between it does not hear
+	looked := make(chan struct{})
+	first.group.Do(func() {
+		defer close(looked)
+		if first.lead.serving {
+			first.Pack(&replica.Entry{Index: first.m.Applied() + 1, Term: first.lead.term})
+		}
+		if first.pack != nil {
+			t.Error("there is an entry, though nothing follows from it")
+			first.pack = nil
+		}
+	})
+	<-looked
+	x.led(7)
+	for _, v := range x.nodes {
+		if v.reg != first.reg {
+			v.reg.SetSettings(7, most(1, 5))
+		}
+	}
+	x.move(7)
+	want(t, "with a leader that heard late of other settings", x.led(7).MaxLength, queue.Most(3))
+}
