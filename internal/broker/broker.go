@@ -48,6 +48,8 @@ type Options struct {
 	// Fresh returns when the view may be routed by: at once, unless this node was out of touch with the others; then
 	// within a second. Nil: it always may.
 	Fresh func()
+	// Stale says why the view is not known to have all that was answered anywhere, "" if it does. It does not wait. Nil: it always has.
+	Stale func() string
 	// Suspect reports whether another node is suspected to be gone. Nil: none is.
 	Suspect func(node uint64) bool
 	// Forces tells how often the catalog was forced. Nil: never.
@@ -88,6 +90,7 @@ type Broker struct {
 	others      Nodes
 	barrier     func(done func(any, error))
 	fresh       func()
+	stale       func() string
 	suspect     func(node uint64) bool
 	forces      func() int
 	elsewhere   func(Joining) []KeptMessage
@@ -142,6 +145,7 @@ func New(o Options) *Broker {
 		others:    o.Others,
 		barrier:   o.Barrier,
 		fresh:     o.Fresh,
+		stale:     o.Stale,
 		suspect:   o.Suspect,
 		forces:    o.Forces,
 		elsewhere: o.Elsewhere,

@@ -114,7 +114,7 @@ type letter struct {
 	targets int              // of this try
 	left    int              // of them, that have not answered
 	failed  bool             // one of them has not taken it, or it could not be sent
-	unread  bool             // since it could not be read
+	untried bool             // it could not be read, or not be known where it goes
 	missed  bool             // one that is not waited for has not taken it
 	every   bool             // targets that are not durable count as well
 	buried  bool             // nobody waits for the answers

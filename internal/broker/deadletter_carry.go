@@ -64,6 +64,7 @@ type carrier struct {
 	// For one batch.
 	s        *letterSource
 	view     *catalog.View
+	stale    bool // the view may not have all that there is
 	exchange *catalog.Exchange
 	to       deadLettering
 	asked    deadLettering   // what to was made of
@@ -100,6 +101,7 @@ func (c *carrier) carry(s *letterSource) {
 	if fresh := l.b.fresh; fresh != nil {
 		fresh()
 	}
+	c.stale = l.b.stale != nil && l.b.stale() != "" // before the view is had, which may be a better one then
 	c.s, c.view, c.known, c.arrived = s, l.b.view(), false, nil
 	q := c.view.QueueByID(catalog.QueueID(s.id))
 	if q == nil {
@@ -139,7 +141,7 @@ func (c *carrier) carry(s *letterSource) {
 // letter routes one letter and lines it up for its targets. It returns how many bytes of memory the message takes.
 func (c *carrier) letter(x *letter, q *catalog.Queue, wanted bool) int64 {
 	l := c.s.l
-	x.targets, x.left, x.failed, x.unread, x.missed, x.bytes = 0, 0, false, false, false, 0
+	x.targets, x.left, x.failed, x.untried, x.missed, x.bytes = 0, 0, false, false, false, 0
 	x.every = c.to.strategy == atLeastOnce
 	if x.tries == 0 && len(x.has) == 0 && c.to.forwards {
 		l.counts.forwarded.Add(1)
@@ -147,7 +149,7 @@ func (c *carrier) letter(x *letter, q *catalog.Queue, wanted bool) int64 {
 		l.count(c.s.id, q.Type, x.reason, c.to.strategy, wanted && c.exchange != nil)
 	}
 	if !wanted {
-		c.bury(x, droppedUnwanted, "")
+		c.lost(x, droppedUnwanted, "")
 		return 0
 	}
 	if c.exchange == nil {
@@ -162,7 +164,7 @@ func (c *carrier) letter(x *letter, q *catalog.Queue, wanted bool) int64 {
 		c.bury(x, droppedUnread, "")
 		return 0
 	default:
-		x.failed, x.unread, x.held = true, true, heldFor{cause: heldUnread}
+		x.failed, x.untried, x.held = true, true, heldFor{cause: heldUnread}
 		c.say("one of the "+c.s.noun()+" is held: it cannot be read now", "error", err)
 		c.unread = err
 		return 0
@@ -393,9 +395,15 @@ func (c *carrier) bury(x *letter, cause droppedCause, why string) {
 	}
 }
 
-// lost is what becomes of a letter that has nowhere to go. It is held if its queue's declaration, or a policy, asks for that.
+// lost is what becomes of a letter that has nowhere to go. It is held if its queue's declaration, or a policy, asks for that, and as long as
+// this node does not know whether there is a way by now.
 func (c *carrier) lost(x *letter, cause droppedCause, why string) {
-	if c.to.strategy != atLeastOnce {
+	switch {
+	case c.stale:
+		x.failed, x.untried, x.held = true, true, heldFor{cause: heldStale}
+		c.say(c.s.noun()+" are held: this node is not in touch with the others, and knows nowhere for them to go", c.about(x)...)
+		return
+	case c.to.strategy != atLeastOnce || cause == droppedUnwanted:
 		c.bury(x, cause, why)
 		return
 	}
@@ -431,7 +439,7 @@ func (c *carrier) send(done int) {
 	l.mu.Lock()
 	s.generation, s.to = generationOf(c.view, s.vhost), c.asked
 	for _, x := range c.batch[:done] {
-		if c.to.strategy == atMostOnce && !x.buried && !x.unread {
+		if c.to.strategy == atMostOnce && !x.buried && !x.untried {
 			if x.failed {
 				s.droppedCounts()[droppedRefused].Add(1)
 			}

@@ -18,6 +18,7 @@ const (
 	heldNoExchange heldCause = iota
 	heldNoRoute
 	heldUnread
+	heldStale      // this node does not know whether there is a way by now
 	heldUnserved   // a target does not run
 	heldRefused    // a target has not taken it
 	heldUnanswered // a target has not said so in time
@@ -74,6 +75,8 @@ func (w heldFor) text(v *catalog.View, exchange string) string {
 		return fmt.Sprintf("no binding of exchange %q leads its routing key to a queue", exchange)
 	case heldUnread:
 		return "it cannot be read from the disk now"
+	case heldStale:
+		return "this node is not in touch with the others, and knows nowhere for it to go"
 	case heldUnserved:
 		return target + " is out of service"
 	case heldRefused:

@@ -305,6 +305,50 @@ func TestDeadLettersThatGoNowhere(t *testing.T) {
 	is(t, "counted", r.letters.of(r.source.ID()).Expired, 5)
 }
 
+// R636: a node that does not hear what the others decide drops no letter for it: there may be a way by now. It holds what it knows no way for, and
+// carries the rest.
+func TestDeadLettersAreHeldWhileTheViewIsStale(t *testing.T) {
+	for _, s := range []strategy{asDurable, atMostOnce, atLeastOnce} {
+		for _, to := range []deadLettering{
+			{exchange: "x"},                     // there is no such exchange yet
+			{exchange: "amq.fanout"},            // it leads nowhere yet
+			{rekeyed: true, key: "later"},       // there is no such queue yet
+			{exchange: "unwanted", key: "none"}, // by an older policy
+		} {
+			r := newLetterRig(t)
+			wanted, stale := to.exchange != "unwanted", "no leader"
+			r.letters.settings = func(*catalog.View, *catalog.Queue) (deadLettering, bool) { return r.to, wanted }
+			r.Broker.stale = func() string { return stale }
+			known := r.fake("known")
+			r.to, r.to.strategy = to, s
+			r.source.die(queue.Expired, dead("", "k", "1", wire.PropertySet{}))
+			r.run()
+			r.clk.Advance(30 * time.Second)
+			r.run()
+			is(t, "held", r.letters.totals().Held, 1)
+			same(t, "why", r.letters.whyHeld(r.source.ID()), []string{"1 dead letter is held: this node is not in touch with the others, and knows nowhere for it to go."})
+			is(t, "lines in the log", strings.Count(r.logged.String(), "dead letters are held: this node is not in touch"), 1)
+
+			to := r.to
+			wanted, r.to = true, deadLettering{rekeyed: true, key: "known", strategy: s}
+			r.source.die(queue.Expired, dead("", "k", "2", wire.PropertySet{}))
+			r.run()
+			same(t, "came meanwhile", known.bodies, []string{"2"})
+			known.answer(Accepted)
+
+			stale, r.to, wanted = "", to, to.exchange != "unwanted"
+			r.clk.Advance(time.Minute)
+			r.run()
+			if s == atLeastOnce && wanted {
+				is(t, "held for want of a way", r.letters.totals().Held, 1)
+				continue
+			}
+			is(t, "not buried", r.source.left(), 0)
+			r.quiet()
+		}
+	}
+}
+
 // With at-most-once a letter is buried when it is sent, whatever becomes of it. R389
 func TestDeadLettersAtMostOnce(t *testing.T) {
 	r := newLetterRig(t)

@@ -288,7 +288,8 @@ func (n *Node) openLog(o Options) (err error) {
 		queues.Link = queueLink{m}
 		n.commands = m.addCatalog()
 		b.Commands, b.Self, b.Barrier = m.forward, m.self, m.Barrier
-		b.Fresh, b.Suspect, b.Elsewhere, b.ReplyAt = m.touch.fresh, m.isLost, m.keptElsewhere, m.replyAt
+		b.Fresh, b.Stale, b.Suspect = m.touch.fresh, m.touch.stale, m.isLost
+		b.Elsewhere, b.ReplyAt = m.keptElsewhere, m.replyAt
 		queues.Reply = func(vhost, name []byte) *queuehost.Handle { return n.broker.ReplyQueue(vhost, name) }
 		b.Forces = func() int { return len(m.lineage.now()) }
 	} else {
