@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"holdfast/internal/amqperr"
+	"holdfast/internal/invariant"
 	"holdfast/internal/routing"
 )
 
@@ -111,11 +112,12 @@ func (t *txn) removeExchange(vh *VHost, x *Exchange) {
 	vh.exchanges = vh.exchanges.Delete(t.edit, x.Name)
 	vh.exchangeIDs = vh.exchangeIDs.Delete(t.edit, x.ID)
 	t.forgetExchange(x)
-	for _, b := range slices.Collect(t.BindingsFrom(vh.Name, x.Name).All()) {
-		vh.bySource = vh.bySource.Delete(t.edit, sourceKey(b))
+	prefix := string(appendPart(nil, x.Name))
+	for b := range t.BindingsFrom(vh.Name, x.Name).All() {
 		vh.byTarget = vh.byTarget.Delete(t.edit, targetKey(b))
 		t.res.Removed.Bindings = append(t.res.Removed.Bindings, b)
 	}
+	vh.bySource = vh.bySource.DeleteRange(t.edit, prefix, prefixEnd(prefix))
 	t.removeBindingsTo(vh, KindExchange, x.Name, routing.ToExchange(uint64(x.ID)))
 }
 
@@ -229,16 +231,55 @@ func (t *txn) removeBinding(vh *VHost, b *Binding, target routing.Target) {
 	}
 }
 
-// removeBindingsTo removes all bindings to a queue or an exchange that is gone already.
+// removeBindingsTo removes all bindings to a queue or an exchange that is gone already. There may be very many: what is kept in order
+// loses them at once, and a source that loses most of what it has gets a new index instead of a changed one.
 func (t *txn) removeBindingsTo(vh *VHost, kind Kind, name string, target routing.Target) {
 	bindings := slices.Collect(t.BindingsTo(vh.Name, kind, name).All())
-	for _, b := range bindings {
-		t.removeBinding(vh, b, target)
+	if len(bindings) == 0 {
+		return
 	}
-	for i, b := range bindings { // by source: each source once
-		if i == 0 || b.Source != bindings[i-1].Source {
-			t.autoDelete(vh, b.Source)
+	prefix := targetPrefix(kind, name)
+	vh.byTarget = vh.byTarget.DeleteRange(t.edit, prefix, prefixEnd(prefix))
+	t.res.Removed.Bindings = append(t.res.Removed.Bindings, bindings...)
+	bySource := func(yield func(string, []*Binding) bool) {
+		for rest := bindings; len(rest) > 0; {
+			n := 1
+			for n < len(rest) && rest[n].Source == rest[0].Source {
+				n++
+			}
+			if !yield(rest[0].Source, rest[:n]) {
+				return
+			}
+			rest = rest[n:]
 		}
+	}
+	for source, gone := range bySource {
+		prefix := sourcePrefix(source, kind, name)
+		vh.bySource = vh.bySource.DeleteRange(t.edit, prefix, prefixEnd(prefix))
+		if x, ok := vh.exchanges.Get(source); ok {
+			t.unbindAll(vh, t.ownExchange(vh, x), gone, target)
+		}
+	}
+	for source := range bySource {
+		t.autoDelete(vh, source)
+	}
+}
+
+// unbindAll takes bindings to one target, which are gone already, out of the index of their source.
+func (t *txn) unbindAll(vh *VHost, x *Exchange, gone []*Binding, target routing.Target) {
+	if x.bindings -= len(gone); x.bindings >= len(gone) {
+		for _, b := range gone {
+			x.index = x.index.Unbind(t.edit, b.indexed(target))
+		}
+		return
+	}
+	x.index = routing.New(x.kind(), x.Args)
+	for b := range t.BindingsFrom(vh.Name, x.Name).All() {
+		_, to, ok := vh.bindingEnds(b)
+		if !ok {
+			invariant.Failf("catalog: exchange %q of vhost %q is bound to what is not there: %q", x.Name, vh.Name, b.Destination)
+		}
+		x.index = x.index.Bind(t.edit, b.indexed(to))
 	}
 }
 

@@ -26,6 +26,16 @@ func targetKey(b *Binding) string {
 	return string(append(k, routing.Canonical(b.Args)...))
 }
 
+// sourcePrefix starts the sourceKeys of all bindings from one exchange to one destination.
+func sourcePrefix(source string, kind Kind, destination string) string {
+	return string(appendPart(append(appendPart(nil, source), byte(kind)), destination))
+}
+
+// targetPrefix starts the targetKeys of all bindings to one destination.
+func targetPrefix(kind Kind, destination string) string {
+	return string(appendPart([]byte{byte(kind)}, destination))
+}
+
 // ownerKey sorts what belongs to a connection, and with it to a node's incarnation: that is the upper bits of the ConnID.
 func ownerKey(owner ConnID, id uint64) string {
 	return string(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(make([]byte, 0, 16), uint64(owner)), id))

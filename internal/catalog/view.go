@@ -201,7 +201,7 @@ func (v *View) BindingsFrom(vhost, exchange string) List[*Binding] {
 // BindingsTo lists the bindings that lead to a queue or an exchange, by source.
 func (v *View) BindingsTo(vhost string, kind Kind, name string) List[*Binding] {
 	if vh := v.VHost(vhost); vh != nil {
-		return listPrefix(vh.byTarget, string(appendPart([]byte{byte(kind)}, name)))
+		return listPrefix(vh.byTarget, targetPrefix(kind, name))
 	}
 	return List[*Binding]{}
 }

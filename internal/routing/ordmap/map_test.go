@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -138,6 +139,48 @@ func TestModel(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// TestDeleteRange takes ranges out of maps of up to four levels. The map before is as it was.
+func TestDeleteRange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.SampledFrom([]int{0, 1, 40, 1000, 6000}).Draw(t, "keys")
+		step := rapid.SampledFrom([]int{1, 7919}).Draw(t, "step")
+		var full Map[int, int]
+		model := map[int]int{}
+		build := new(Edit)
+		for i := range n {
+			k := i * step % n * 2
+			full, model[k] = full.Set(build, k, i), i
+		}
+		random := rand.New(rand.NewPCG(1, rapid.Uint64().Draw(t, "seed")))
+		for range 20 {
+			m := full
+			var e *Edit
+			for range 1 + random.IntN(8) {
+				first := random.IntN(2*n+2) - 1
+				end := first + random.IntN(1+2*n>>random.IntN(12)) - random.IntN(3)
+				before, gone := m.Len(), max(m.Rank(end)-m.Rank(first), 0)
+				m = m.DeleteRange(e, first, end)
+				check(t, m.root, true, nil, nil)
+				if m.Len() != before-gone || end > first && m.Rank(end) != m.Rank(first) {
+					t.Fatalf("%d of %d keys are left without %d to %d", m.Len(), before, first, end)
+				}
+				if e == nil && random.IntN(2) == 0 {
+					e = new(Edit)
+				}
+				for range random.IntN(9) {
+					m = m.Delete(e, first+random.IntN(20))
+				}
+			}
+			for k, v := range m.All() {
+				if model[k] != v {
+					t.Fatalf("%d is %d", k, v)
+				}
+			}
+		}
+		equal(t, full, model)
 	})
 }
 
