@@ -1,11 +1,14 @@
 package replica
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,8 +32,24 @@ func (l *lanes) Send(to uint64, _ Lane, add func([]byte) []byte) bool {
 	}
 }
 
+// workerLister counts the commands that another goroutine than a shard's worker carries out, once it is to look.
+type workerLister struct {
+	lister
+	looks     *atomic.Bool
+	elsewhere atomic.Int32
+}
+
+func (m *workerLister) Apply(index uint64, time int64, cmd []byte) any {
+	if m.looks.Load() && !bytes.Contains(debug.Stack(), []byte("replica.(*Shard).run(")) {
+		m.elsewhere.Add(1)
+	}
+	return m.lister.Apply(index, time, cmd)
+}
+
 // Three nodes with their goroutines, on the segment log: commands go to whoever leads, the
 // leadership is handed over, all stop in an orderly way, and a start finds everything.
+//
+// R650: what a simple group applies may take long, and holds up neither a link nor the log: its worker does it, whoever brings the news.
 func TestRaftWithWorkers(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	list := []Member{{ID: 1, Node: 1}, {ID: 2, Node: 2}, {ID: 3, Node: 3}}
@@ -41,6 +60,8 @@ func TestRaftWithWorkers(t *testing.T) {
 			nodes = make([]*Node, 3)
 			logs  = make([]*seglog.Log, 3)
 			gs    = make([]*SimpleGroup, 3)
+			ms    = make([]*workerLister, 3)
+			looks atomic.Bool
 			wg    sync.WaitGroup
 			ends  = make(chan struct{})
 		)
@@ -66,11 +87,13 @@ func TestRaftWithWorkers(t *testing.T) {
 			}
 			nodes[i] = Open(Options{Log: l, Reader: NewReader(l), Shards: 2, Logger: quiet, NodeID: uint64(i + 1), Transport: tr, Tick: 5 * time.Millisecond})
 			logs[i] = l
-			gs[i] = nodes[i].NewSimpleRaftGroup(1, &lister{}, list)
+			ms[i] = &workerLister{looks: &looks}
+			gs[i] = nodes[i].NewSimpleRaftGroup(1, ms[i], list)
 			if err := nodes[i].Replay(func(seglog.GroupID, bool) Host { return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
+		looks.Store(true)
 		for _, n := range nodes {
 			n.Start()
 		}
@@ -112,6 +135,9 @@ func TestRaftWithWorkers(t *testing.T) {
 		}
 		close(ends)
 		wg.Wait()
+		for i, m := range ms {
+			want(t, fmt.Sprint("applied elsewhere on node ", i+1), m.elsewhere.Load(), int32(0))
+		}
 		for _, l := range logs {
 			if err := l.Close(true); err != nil {
 				t.Fatal(err)

@@ -12,11 +12,13 @@ import (
 
 // Shard is a worker's share of the groups. Its mailbox is two lists behind a
 // mutex, which the worker swaps whole; everything else is the worker's own. While
-// its goroutine sleeps, another can be the worker for a round (goOn).
+// its goroutine sleeps, another can be the worker for a round (goOn), unless what
+// its groups apply may take long.
 // The loop (run) is apart from the step (Step), so that a simulator can step.
 type Shard struct {
-	node *Node
-	id   int
+	node  *Node
+	id    int
+	alone bool // no other goroutine is the worker: neither a link nor the log may wait for what is applied
 
 	mu       sync.Mutex
 	dirty    []*Group // groups that were woken
@@ -58,7 +60,7 @@ type ready struct {
 }
 
 func newShard(n *Node, id int) *Shard {
-	s := &Shard{node: n, id: id, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	s := &Shard{node: n, id: id, alone: id == n.o.Shards, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	s.startTime(0)
 	return s
 }
@@ -104,7 +106,7 @@ func (s *Shard) goOn(here bool) {
 		s.mu.Unlock()
 		return
 	}
-	if !here || s.stopping || len(s.dirty) > hereAtMost {
+	if !here || s.alone || s.stopping || len(s.dirty) > hereAtMost {
 		s.unpark()
 		return
 	}
