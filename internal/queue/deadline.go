@@ -157,8 +157,8 @@ func (m *Machine) expire(fx *Effects) {
 	}
 }
 
-// NextDeadline returns the time at which something happens without anybody's doing: a message expires, or is ready. There
-// should be an entry then, with a Due if nothing else is to be said. ok is false if nothing will.
+// NextDeadline returns the time at which something happens without anybody's doing: a message expires, or is ready, or keys have had their time,
+// which is noticed within a minute. There should be an entry then, with a Due if nothing else is to be said. ok is false if nothing will.
 func (m *Machine) NextDeadline() (t int64, ok bool) {
 	x := m.extra
 	if x == nil {
@@ -173,6 +173,12 @@ func (m *Machine) NextDeadline() (t int64, ok bool) {
 		}
 	}
 	if ms, has := x.waiting.next(); has && (!ok || ms*millisecond < t) {
+		t, ok = ms*millisecond, true
+	}
+	if x.set.Deduplicate == NoKey && len(x.screens) == 0 {
+		return t, ok
+	}
+	if ms, has := x.nextForgotten(); has && (!ok || ms*millisecond < t) {
 		t, ok = ms*millisecond, true
 	}
 	return t, ok

@@ -43,31 +43,13 @@ type keys struct {
 	byKey    map[Key]Number
 	byNumber map[Number]Key
 
-	// With a window: of those that came in it, whatever has become of them, the oldest first.
-	window []seen
-	head   int
-	within map[Key]struct{}
+	// With a window: of those that came in it, whatever has become of them.
+	window keyList
 
 	// Of publishers: the first is the one that has been silent for longest.
 	publishers    map[Key]*publisher
 	silent, heard *publisher
 	ranges        int // of all of them
-}
-
-// seen is a key and when it came.
-type seen struct {
-	key       Key
-	time      int64 // ms
-	transient bool  // its message does not outlive a restart
-}
-
-// publisher is what was accepted of one: all below a sequence number, and ranges above it that do not touch.
-type publisher struct {
-	key        Key
-	time       int64 // ms, of the last publish
-	below      uint64
-	ranges     []Range
-	prev, next *publisher
 }
 
 // keyed reports whether duplicates of an Enqueue's message are looked for.
@@ -92,10 +74,10 @@ func (m *Machine) isRepeated(c *Command) bool {
 	case x.set.Deduplicate == PublisherKey:
 		seq, ok := c.Terms.Sequence.Get()
 		p := x.keys.publishers[key]
-		return ok && p != nil && p.has(seq)
+		return ok && p != nil && p.hides(seq, !c.Persistent) && p.time > x.windowBegin(m.now/millisecond)
 	case x.set.Window > 0:
-		_, is := x.keys.within[key]
-		return is
+		k := x.keys.window.find(key)
+		return k != nil && k.hides(!c.Persistent) && k.time > x.windowBegin(m.now/millisecond)
 	}
 	n, is := x.keys.byKey[key]
 	if !is {
@@ -112,27 +94,27 @@ func (m *Machine) isRepeated(c *Command) bool {
 func (m *Machine) keep(c *Command, n Number) {
 	x, key := m.extra, c.Terms.Key
 	k, now := &x.keys, m.now/millisecond
-	if planted.Is(planted.KeyUnkept) && n%4 == 0 {
+	if planted.Is(planted.KeyUnkept) && n%4 == 0 || x.windowBegin(now) >= now {
 		return
 	}
 	switch {
 	case x.set.Deduplicate == PublisherKey:
 		if seq, ok := c.Terms.Sequence.Get(); ok {
-			k.hear(key, now, seq)
+			if p := k.publishers[key]; p != nil && p.time <= x.windowBegin(now) {
+				k.forgetPublisher(p)
+			}
+			k.hear(key, now, seq, !c.Persistent)
 		}
 	case x.set.Window > 0:
-		if k.within == nil {
-			k.within = map[Key]struct{}{}
-		}
-		k.within[key] = struct{}{}
-		k.window = append(k.window, seen{key, now, !c.Persistent})
+		k.window.forget(key) // if it is known, that does not count any more
+		k.window.add(seen{key: key, time: now, transient: !c.Persistent})
 	default:
 		if k.byKey == nil {
 			k.byKey, k.byNumber = map[Key]Number{}, map[Number]Key{}
 		}
 		k.byKey[key], k.byNumber[n] = n, key
 	}
-	x.keepWindow(now)
+	x.boundWindow()
 }
 
 // forget forgets the keys of messages that leave.
@@ -159,126 +141,59 @@ func (k *keys) forget(first, last Number) {
 	}
 }
 
-// keepWindow forgets what is out of the window, in time or in bytes.
-func (x *extra) keepWindow(now int64) {
-	k := &x.keys
-	after := int64(-1)
+// windowBegin is a time in milliseconds: what came until then does not count any more.
+func (x *extra) windowBegin(now int64) int64 {
 	if ms, ok := x.set.Window.Get(); ok && ms <= uint64(now) {
-		after = now - int64(ms)
+		return now - int64(ms)
 	}
-	for live := k.window[k.head:]; len(live) > 0 && (live[0].time <= after || uint64(len(live))*KeyCost > x.set.WindowBytes && len(live) > 1); live = k.window[k.head:] {
-		delete(k.within, live[0].key)
-		k.head++
+	return -1
+}
+
+// keepWindow forgets what is out of the window in time, as much as one entry may.
+func (x *extra) keepWindow(now int64) {
+	k, begin := &x.keys, x.windowBegin(now)
+	left := mostForgotten
+	for ; left > 0 && k.window.count > 0 && k.window.oldest().time <= begin; left-- {
+		k.window.forgetOldest()
 	}
-	if k.head > len(k.window)/2 {
-		k.window = slices.Clone(k.window[k.head:])
-		k.head = 0
-	}
-	for p := k.silent; p != nil && (p.time <= after || k.publisherBytes() > x.set.WindowBytes && p.next != nil); p = k.silent {
-		k.unlink(p)
-		delete(k.publishers, p.key)
-		k.ranges -= len(p.ranges)
+	for ; left > 0 && k.silent != nil && k.silent.time <= begin; left-- {
+		k.forgetPublisher(k.silent)
 	}
 }
 
-func (k *keys) publisherBytes() uint64 {
-	return uint64(len(k.publishers))*PublisherCost + uint64(k.ranges)*RangeCost
-}
-
-// hear notes a publish of a publisher.
-func (k *keys) hear(key Key, now int64, seq uint64) {
-	p := k.publishers[key]
-	if p == nil {
-		if k.publishers == nil {
-			k.publishers = map[Key]*publisher{}
-		}
-		p = &publisher{key: key}
-		k.publishers[key] = p
-	} else {
-		k.unlink(p)
+// boundWindow forgets what is out of it in bytes.
+func (x *extra) boundWindow() {
+	k := &x.keys
+	for k.window.count > 1 && uint64(k.window.count)*KeyCost > x.set.WindowBytes {
+		k.window.forgetOldest()
 	}
-	p.time = now
-	k.link(p)
-	k.ranges -= len(p.ranges)
-	p.add(seq)
-	k.ranges += len(p.ranges)
-}
-
-func (k *keys) link(p *publisher) {
-	p.prev, p.next = k.heard, nil
-	if k.heard != nil {
-		k.heard.next = p
-	} else {
-		k.silent = p
-	}
-	k.heard = p
-}
-
-func (k *keys) unlink(p *publisher) {
-	if p.prev != nil {
-		p.prev.next = p.next
-	} else {
-		k.silent = p.next
-	}
-	if p.next != nil {
-		p.next.prev = p.prev
-	} else {
-		k.heard = p.prev
+	for k.silent != nil && k.silent.next != nil && k.publisherBytes() > x.set.WindowBytes {
+		k.forgetPublisher(k.silent)
 	}
 }
 
-// find returns the place of the first range that ends at seq or above.
-func (p *publisher) find(seq uint64) int {
-	return sort.Search(len(p.ranges), func(i int) bool { return p.ranges[i].Last >= seq })
-}
-
-func (p *publisher) has(seq uint64) bool {
-	if seq < p.below {
-		return true
+// nextOut returns when something will be out of the window, in milliseconds.
+func (x *extra) nextOut() (ms int64, ok bool) {
+	window, ok := x.set.Window.Get()
+	if !ok {
+		return 0, false
 	}
-	i := p.find(seq)
-	return i < len(p.ranges) && p.ranges[i].First <= seq
-}
-
-// add notes a sequence number that was not accepted before. Of too many ranges the lowest is given up: all up
-// to it counts as accepted.
-func (p *publisher) add(seq uint64) {
-	i := p.find(seq)
-	before := i > 0 && p.ranges[i-1].Last+1 == seq
-	behind := i < len(p.ranges) && p.ranges[i].First == seq+1
+	k := &x.keys
 	switch {
-	case before && behind:
-		p.ranges[i-1].Last = p.ranges[i].Last
-		p.ranges = slices.Delete(p.ranges, i, i+1)
-	case before:
-		p.ranges[i-1].Last = seq
-	case behind:
-		p.ranges[i].First = seq
+	case k.window.count > 0:
+		ms = k.window.oldest().time
+	case k.silent != nil:
+		ms = k.silent.time
 	default:
-		p.ranges = slices.Insert(p.ranges, i, Range{seq, seq})
+		return 0, false
 	}
-	for len(p.ranges) > 0 && (p.ranges[0].First <= p.below || planted.Is(planted.NumbersSkipped) || len(p.ranges) > mostRanges) {
-		p.below = p.ranges[0].Last + 1
-		p.ranges = slices.Delete(p.ranges, 0, 1)
-	}
+	return ms + int64(min(window, endOfTime/millisecond)), true
 }
 
 // recoverKeys forgets the keys of messages that a restart has taken: should they come again, they are no duplicates.
 func (x *extra) recoverKeys() {
-	k := &x.keys
-	live := k.window[k.head:]
-	if !slices.ContainsFunc(live, func(s seen) bool { return s.transient }) {
-		return
-	}
-	var kept []seen
-	for _, s := range live {
-		if s.transient {
-			delete(k.within, s.key)
-		} else {
-			kept = append(kept, s)
-		}
-	}
-	k.window, k.head = kept, 0
+	x.keys.window.recover()
+	x.keys.recoverPublishers()
 }
 
 // Keys returns how many keys, or publishers, the queue keeps in mind to find duplicates, and for how many bytes that counts.
@@ -287,9 +202,9 @@ func (m *Machine) Keys() (n int, bytes uint64) {
 		return 0, 0
 	}
 	k := &m.extra.keys
-	n = len(k.byKey) + len(k.within)
+	n = len(k.byKey) + k.window.count
 	for _, s := range m.extra.screens {
-		n += len(s.places)
+		n += s.keys.count
 	}
 	return n + len(k.publishers), uint64(n)*KeyCost + k.publisherBytes()
 }
@@ -309,24 +224,13 @@ func (e *encoder) keys(k *keys) {
 	}
 }
 
-func (e *encoder) window(k *keys) {
+func (e *encoder) window(l *keyList) {
 	time := int64(0)
-	for _, s := range k.window[k.head:] {
+	l.all(func(s *seen) {
 		e.uint(uint64(s.time-time)<<1 | bit(s.transient, 1))
 		e.b = append(e.b, s.key[:]...)
 		time = s.time
-	}
-}
-
-func (e *encoder) publishers(k *keys) {
-	time := int64(0)
-	for p := k.silent; p != nil; p = p.next {
-		e.uint(uint64(p.time - time))
-		e.b = append(e.b, p.key[:]...)
-		e.uint(p.below)
-		e.refused(p.ranges)
-		time = p.time
-	}
+	})
 }
 
 // key reads a key, which is not none.
@@ -354,58 +258,20 @@ func (m *Machine) restoreKeys(d *decoder) {
 }
 
 func (m *Machine) restoreWindow(d *decoder) {
-	k := &m.rare().keys
-	k.within = map[Key]struct{}{}
+	l := &m.rare().keys.window
+	const least = 17 // bytes of each
+	l.places.grow(len(d.Rest) / least)
 	time := int64(0)
 	for len(d.Rest) > 0 && !d.Bad() {
 		x := d.UpTo(endOfTime / millisecond << 1)
 		s := seen{key: d.key(), time: time + int64(x>>1), transient: x&1 != 0}
-		if _, is := k.within[s.key]; is || s.time > m.now/millisecond {
+		if l.find(s.key) != nil || s.time > m.now/millisecond {
 			d.Fail()
 			return
 		}
-		k.within[s.key] = struct{}{}
-		k.window = append(k.window, s)
+		l.add(s)
 		time = s.time
 	}
-}
-
-func (m *Machine) restorePublishers(d *decoder) {
-	k := &m.rare().keys
-	k.publishers = map[Key]*publisher{}
-	time := int64(0)
-	for len(d.Rest) > 0 && !d.Bad() {
-		p := &publisher{time: time + int64(d.UpTo(endOfTime/millisecond)), key: d.key(), below: d.Uint()}
-		p.ranges = d.sequences()
-		if k.publishers[p.key] != nil || p.time > m.now/millisecond {
-			d.Fail()
-			return
-		}
-		k.publishers[p.key] = p
-		k.link(p)
-		k.ranges += len(p.ranges)
-		time = p.time
-	}
-}
-
-// sequences reads ranges as encoder.refused writes them; the first may begin with 0.
-func (d *decoder) sequences() []Range {
-	var rs []Range
-	for n := d.UpTo(mostRanges); n > 0 && !d.Bad(); n-- {
-		last := uint64(0)
-		if k := len(rs); k > 0 {
-			last = rs[k-1].Last
-		}
-		r := Range{First: last + d.Uint()}
-		more := d.Uint() - 1
-		r.Last = r.First + more
-		if r.First < last || r.Last < r.First || len(rs) > 0 && r.First < last+2 {
-			d.Fail()
-			return nil
-		}
-		rs = append(rs, r)
-	}
-	return rs
 }
 
 // keys checks what is kept in mind to find duplicates. there are the messages that are in the queue and not dead.
@@ -417,27 +283,13 @@ func (w *checker) keys(x *extra, there []Numbers) {
 		w.that(k.byKey[key] == n && i < len(there) && there[i].First <= n, "a key of message %v, which is not there", n)
 	}
 	w.that(len(k.byKey) == 0 || x.set.Deduplicate != NoKey && !x.set.forever(), "keys of messages that nobody asks for")
-	live := k.window[k.head:]
-	w.that(len(live) == len(k.within), "%d keys in the window, %d counted", len(live), len(k.within))
-	w.that(len(live) == 0 || x.set.Deduplicate != NoKey && x.set.Deduplicate != PublisherKey && x.set.Window > 0, "a window that nobody asks for")
-	for i := range live {
-		_, is := k.within[live[i].key]
-		w.that(is && (i == 0 || live[i-1].time <= live[i].time), "key %d of the window is out of order", i)
-	}
-	w.that(len(live) < 2 || uint64(len(live))*KeyCost <= x.set.WindowBytes, "too many keys: %d", len(live))
-	n, ranges := 0, 0
-	var prev *publisher
-	for p := k.silent; p != nil; p = p.next {
-		w.that(p.prev == prev && k.publishers[p.key] == p && (prev == nil || prev.time <= p.time), "publisher %d is out of order", n)
-		for i, r := range p.ranges {
-			w.that(r.First <= r.Last && r.First > p.below && (i == 0 || p.ranges[i-1].Last+1 < r.First), "publisher %d: range %v, all below %d", n, r, p.below)
-		}
-		w.that(len(p.ranges) <= mostRanges && p.below+uint64(len(p.ranges)) > 0, "publisher %d: %d ranges", n, len(p.ranges))
-		n++
-		ranges += len(p.ranges)
-		prev = p
-	}
-	w.that(prev == k.heard && n == len(k.publishers) && ranges == k.ranges, "%d publishers with %d ranges, %d and %d counted", n, ranges, len(k.publishers), k.ranges)
-	w.that(n == 0 || x.set.Deduplicate == PublisherKey, "publishers that nobody asks for")
-	w.that(n < 2 || k.publisherBytes() <= x.set.WindowBytes, "too many publishers: %d", n)
+	w.keyList(&k.window, "window")
+	live, last := k.window.count, int64(0)
+	w.that(live == 0 || x.set.Deduplicate != NoKey && x.set.Deduplicate != PublisherKey && x.set.Window > 0, "a window that nobody asks for")
+	k.window.all(func(s *seen) {
+		w.that(s.time >= last && s.end == 0, "a key of the window at %d until %d, after %d", s.time, s.end, last)
+		last = s.time
+	})
+	w.that(live < 2 || uint64(live)*KeyCost <= x.set.WindowBytes, "too many keys: %d", live)
+	w.publishers(x)
 }

@@ -34,7 +34,8 @@
 //	dead.go         messages that a letter is to tell of
 //	deadline.go     messages that expire
 //	later.go        messages that wait for a time
-//	dedup.go        messages that come twice; screen.go: by way of an exchange that lets nothing through twice
+//	dedup.go        messages that come twice; publisher.go: by their publishers' numbers; screen.go: by way of an exchange that lets nothing
+//	                through twice; keylist.go: keys in the order in which they came
 //	weigh.go        the sizes of messages
 //	single.go       the single active consumer
 //	attr.go         the history of a message

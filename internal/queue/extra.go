@@ -66,6 +66,7 @@ func (m *Machine) set(c *Command, fx *Effects) {
 		m.findUnweighed()
 	}
 	x.keepWindow(m.now / millisecond)
+	x.boundWindow()
 	x.doubt = true
 	m.choose(fx)
 	m.serve(fx)

@@ -72,6 +72,29 @@ func TestSnapshotBytesOfRareStay(t *testing.T) {
 			goldenScreens(m)
 		}
 		restored(t, m)
+		if d.Cmd == "window" || d.Cmd == "publishers" {
+			// It was written when a message that is to survive a restart was a duplicate of one that is not: the same commands give another
+			// machine now, see TestSnapshotBytesOfPassingStay. But that is read, and means what it did.
+			m = New()
+			if err := m.Restore(undump(t, d.Expected)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return hex.Dump(m.AppendSnapshot(nil))
+	})
+}
+
+// The same where messages that are to survive a restart come after the same ones that are not. R622
+func TestSnapshotBytesOfPassingStay(t *testing.T) {
+	datadriven.RunTest(t, "testdata/snapshot-v3-passing", func(t *testing.T, d *datadriven.TestData) string {
+		m := New()
+		switch d.Cmd {
+		case "window":
+			goldenKeys(m, &Settings{Deduplicate: HeaderKey, Window: Most(60_000), WindowBytes: 1 << 20})
+		case "publishers":
+			goldenKeys(m, &Settings{Deduplicate: PublisherKey, WindowBytes: 1 << 20})
+		}
+		restored(t, m)
 		return hex.Dump(m.AppendSnapshot(nil))
 	})
 }

@@ -21,7 +21,7 @@ func (m *Machine) admit(c *Command, s *session, before uint64, block run, fx *Ef
 	if (keyed || screen != nil) && c.Count != 1 {
 		invariant.Failf("queue: %d messages have one key", c.Count)
 	}
-	if m.isScreened(screen) {
+	if m.isScreened(screen, !c.Persistent) {
 		m.release(block.first, 1, block.attr, Duplicate, fx)
 		return
 	}

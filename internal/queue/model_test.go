@@ -394,6 +394,10 @@ func (m *model) recover(c *Command) {
 		m.end(con, true, restarted)
 	}
 	m.keys.window = slices.DeleteFunc(slices.Clone(m.keys.window), func(s seen) bool { return s.transient })
+	for _, p := range m.keys.publishers {
+		p.recover()
+	}
+	m.keys.publishers = slices.DeleteFunc(slices.Clone(m.keys.publishers), func(p *modelPublisher) bool { return p.below == 0 && len(p.accepted) == 0 })
 	dropped := 0
 	for _, x := range slices.Clone(m.messages) {
 		if x.transient {

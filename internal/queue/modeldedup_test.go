@@ -17,6 +17,7 @@ type modelPublisher struct {
 	time     int64
 	below    uint64
 	accepted map[uint64]bool
+	passing  map[uint64]bool // of those below, too: of messages that do not outlive a restart
 }
 
 func (m *model) keyed(c *Command) bool {
@@ -38,9 +39,9 @@ func (m *model) repeated(c *Command) bool {
 	case m.set.Deduplicate == PublisherKey:
 		seq, ok := c.terms().Sequence.Get()
 		p := m.publisher(key)
-		return ok && p != nil && (seq < p.below || p.accepted[seq])
+		return ok && p != nil && (seq < p.below || p.accepted[seq]) && !(c.Persistent && p.passing[seq])
 	case m.set.Window > 0:
-		return slices.ContainsFunc(m.keys.window, func(s seen) bool { return s.key == key })
+		return slices.ContainsFunc(m.keys.window, func(s seen) bool { return s.key == key && !(c.Persistent && s.transient) })
 	}
 	return slices.ContainsFunc(m.messages, func(x *modelMessage) bool { return x.key == key && x.dead == 0 && !m.due(x) })
 }
@@ -55,14 +56,23 @@ func (m *model) keep(c *Command, x *modelMessage) {
 		}
 		p := m.publisher(key)
 		if p == nil {
-			p = &modelPublisher{key: key, accepted: map[uint64]bool{}}
+			p = &modelPublisher{key: key, accepted: map[uint64]bool{}, passing: map[uint64]bool{}}
 		}
 		m.keys.publishers = slices.DeleteFunc(m.keys.publishers, func(o *modelPublisher) bool { return o == p })
 		m.keys.publishers = append(m.keys.publishers, p)
 		p.time = now
 		p.add(seq)
+		if delete(p.passing, seq); x.transient {
+			p.passing[seq] = true
+		}
+		for rs := rangesOf(p.passing); len(rs) > mostRanges; rs = rangesOf(p.passing) {
+			for n := rs[0].First; n <= rs[0].Last; n++ {
+				delete(p.passing, n)
+			}
+		}
 	case m.set.Window > 0:
-		m.keys.window = append(m.keys.window, seen{key, now, x.transient})
+		m.keys.window = slices.DeleteFunc(m.keys.window, func(s seen) bool { return s.key == key })
+		m.keys.window = append(m.keys.window, seen{key: key, time: now, transient: x.transient})
 	default:
 		for _, o := range m.messages { // one that is there has no time left
 			if o.key == key && o.dead == 0 {
@@ -74,8 +84,40 @@ func (m *model) keep(c *Command, x *modelMessage) {
 	m.keepWindow()
 }
 
+// rangesOf is a set of numbers as ranges.
+func rangesOf(set map[uint64]bool) (rs []Range) {
+	for _, n := range sorted(set) {
+		if k := len(rs); k > 0 && rs[k-1].Last+1 == n {
+			rs[k-1].Last = n
+			continue
+		}
+		rs = append(rs, Range{n, n})
+	}
+	return rs
+}
+
+// recover forgets what was accepted with messages that do not outlive a restart.
+func (p *modelPublisher) recover() {
+	for n := range p.below {
+		p.accepted[n] = true
+	}
+	for n := range p.passing {
+		delete(p.accepted, n)
+	}
+	clear(p.passing)
+	p.below = 0
+	p.settle()
+}
+
 func (p *modelPublisher) add(seq uint64) {
+	if seq < p.below {
+		return
+	}
 	p.accepted[seq] = true
+	p.settle()
+}
+
+func (p *modelPublisher) settle() {
 	for n := uint64(0); p.accepted[p.below] || p.ranges() > mostRanges; n++ {
 		for !p.accepted[p.below] {
 			p.below++
@@ -84,6 +126,9 @@ func (p *modelPublisher) add(seq uint64) {
 		p.below++
 	}
 }
+
+// size is how many ranges there are.
+func (p *modelPublisher) size() int { return p.ranges() + len(rangesOf(p.passing)) }
 
 func (p *modelPublisher) ranges() (n int) {
 	for seq := range p.accepted {
@@ -97,7 +142,7 @@ func (p *modelPublisher) ranges() (n int) {
 func (m *model) keyBytes() (n int, bytes uint64) {
 	for _, p := range m.keys.publishers {
 		n++
-		bytes += PublisherCost + uint64(p.ranges())*RangeCost
+		bytes += PublisherCost + uint64(p.size())*RangeCost
 	}
 	for range m.keys.window {
 		n++
@@ -122,13 +167,29 @@ func (m *model) keepWindow() {
 		ps := m.keys.publishers
 		bytes := uint64(0)
 		for _, p := range ps {
-			bytes += PublisherCost + uint64(p.ranges())*RangeCost
+			bytes += PublisherCost + uint64(p.size())*RangeCost
 		}
 		if len(ps) == 0 || !gone(ps[0].time) && (len(ps) == 1 || bytes <= m.set.WindowBytes) {
 			return
 		}
 		m.keys.publishers = ps[1:]
 	}
+}
+
+// nextForgotten is the whole minute at which something is to be forgotten, in milliseconds.
+func (m *model) nextForgotten() (ms int64, ok bool) {
+	window, ok := m.set.Window.Get()
+	switch {
+	case !ok || m.set.Deduplicate == NoKey:
+		return 0, false
+	case len(m.keys.window) > 0:
+		ms = m.keys.window[0].time
+	case len(m.keys.publishers) > 0:
+		ms = m.keys.publishers[0].time
+	default:
+		return 0, false
+	}
+	return (ms + int64(window) - 1 + 59_999) / 60_000 * 60_000, true
 }
 
 func (m *model) rekey(old *Settings) {
@@ -177,7 +238,7 @@ func TestSequences(t *testing.T) {
 				t.Fatalf("seed %d: %d accepted: %v, want %v", seed, seq, p.has(seq), has)
 			}
 			if !has {
-				p.add(seq)
+				p.add(seq, false)
 				mod.add(seq)
 			}
 			if p.below != mod.below || len(p.ranges) != mod.ranges() {
@@ -190,11 +251,11 @@ func TestSequences(t *testing.T) {
 	}
 	p := publisher{}
 	last, _ := Most(^uint64(0)).Get()
-	p.add(last)
+	p.add(last, false)
 	if !p.has(last) || p.has(last-1) || p.below != 0 {
 		t.Errorf("the last number: %+v", p)
 	}
-	p.add(0)
+	p.add(0, false)
 	if !p.has(0) || p.has(1) || p.below != 1 {
 		t.Errorf("the first number: %+v", p)
 	}

@@ -240,6 +240,9 @@ func (m *model) next() (t int64, ok bool) {
 			t, ok = x.until, true
 		}
 	}
+	if ms, is := m.nextForgotten(); is && (!ok || ms*1e6 < t) {
+		t, ok = ms*1e6, true
+	}
 	return t, ok
 }
 

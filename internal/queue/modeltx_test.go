@@ -164,7 +164,8 @@ func (m *model) sift(t *modelTransaction) Reason {
 			if m.set.Deduplicate == PublisherKey {
 				same = same && o.terms().Sequence == c.terms().Sequence && c.terms().Sequence != 0
 			}
-			twice = twice || m.keyed(c) && same
+			left := slices.ContainsFunc(kept.messages, func(xs []*modelMessage) bool { return xs[0] == t.messages[j][0] })
+			twice = twice || m.keyed(c) && same && left && !(m.set.forever() && c.Persistent && !o.Persistent)
 		}
 		switch {
 		case !twice:

@@ -2,7 +2,7 @@ package queue
 
 import (
 	"cmp"
-	heaps "container/heap"
+	"fmt"
 	"slices"
 
 	"holdfast/internal/bytecodec"
@@ -27,48 +27,21 @@ const (
 	// screenSilence is after how many ms in which nothing has come through an exchange keys are forgotten that have no time: a week. The
 	// exchange may be gone.
 	screenSilence = 7 * 24 * 3600 * 1000
+	// Keys that have had their time do not count any more. They are let go of when a whole second has passed, so that it is not done for each
+	// alone, and mostForgotten of them by an entry, at most.
+	second        = 1000
+	mostForgotten = 2048
 )
+
+// mostScreened is how many keys of all such exchanges a queue remembers: 144 MiB, by KeyCost. With more, that through which nothing has come for
+// longest loses its oldest. It is a variable for tests.
+var mostScreened = 144 << 20 / KeyCost
 
 // screen is what a queue remembers of what has come through one exchange.
 type screen struct {
 	exchange uint64
 	time     int64 // ms, when the last message came in
-	places   map[Key]uint64
-	order    []passed // the oldest first, with some that are forgotten
-	first    uint64   // place of the first
-	ends     ends     // of those that have one, with some that are forgotten
-	timed    int      // how many of places have one
-}
-
-// passed is a key and when it came.
-type passed struct {
-	key       Key
-	time, end int64 // ms; end 0: none
-	transient bool  // its message does not outlive a restart
-}
-
-// ends is a heap of when keys are to be forgotten.
-type ends []ending
-
-// ending is when the key of a place is to be forgotten.
-type ending struct {
-	end   int64
-	place uint64
-}
-
-func (e ends) Len() int      { return len(e) }
-func (e ends) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e ends) Less(i, j int) bool {
-	return e[i].end < e[j].end || e[i].end == e[j].end && e[i].place < e[j].place
-}
-
-// Push implements heap.Interface.
-func (e *ends) Push(x any) { *e = append(*e, x.(ending)) }
-
-// Pop implements heap.Interface.
-func (e *ends) Pop() any {
-	*e = (*e)[:len(*e)-1]
-	return nil
+	keys     keyList
 }
 
 // screen returns what is remembered of an exchange, and its place among all, by their ids.
@@ -81,7 +54,7 @@ func (x *extra) screen(exchange uint64) (i int, s *screen) {
 }
 
 // isScreened reports whether a message is a duplicate of one that came through the same exchange.
-func (m *Machine) isScreened(c *Screen) bool {
+func (m *Machine) isScreened(c *Screen, transient bool) bool {
 	if c == nil || m.extra == nil {
 		return false
 	}
@@ -89,11 +62,11 @@ func (m *Machine) isScreened(c *Screen) bool {
 	if s == nil {
 		return false
 	}
-	_, is := s.places[c.Key]
-	return is
+	k := s.keys.find(c.Key)
+	return k != nil && k.hides(transient) && (k.end == 0 || k.end > m.now/millisecond)
 }
 
-// pass remembers the key of a message that comes in, which was not known.
+// pass remembers the key of a message that comes in. If it was known, that does not count any more.
 func (m *Machine) pass(c *Screen, transient bool) {
 	ms, timed := c.Window.Get()
 	if timed && ms == 0 || planted.Is(planted.KeyUnkept) && c.Key[0]%4 == 0 {
@@ -102,34 +75,48 @@ func (m *Machine) pass(c *Screen, transient bool) {
 	x, now := m.extra, m.now/millisecond
 	i, s := x.screen(c.Exchange)
 	if s == nil {
-		s = &screen{exchange: c.Exchange, places: map[Key]uint64{}}
+		s = &screen{exchange: c.Exchange}
 		x.screens = slices.Insert(x.screens, i, s)
 	}
 	s.time = now
-	for uint64(len(s.places)) >= c.Keys {
-		s.forgetOldest()
+	s.keys.forget(c.Key)
+	for uint64(s.keys.count) >= c.Keys {
+		if s.keys.expire(now, 1) == 0 {
+			s.keys.forgetOldest()
+		}
 	}
-	p := passed{key: c.Key, time: now, transient: transient}
+	k := seen{key: c.Key, time: now, transient: transient}
 	if timed {
-		p.end = max(m.in(ms)/millisecond, now+1)
+		k.end = max(m.in(ms)/millisecond, now+1)
 	}
-	s.add(p)
-	if len(x.screens) > mostScreens {
-		x.forgetSilent()
-	}
+	s.keys.add(k)
+	x.boundScreens()
 }
 
-// forgetSilent forgets the exchange through which nothing has come for longest.
-func (x *extra) forgetSilent() {
-	oldest := slices.MinFunc(x.screens, func(a, b *screen) int { return cmp.Compare(a.time, b.time) })
-	x.screens = slices.DeleteFunc(x.screens, func(s *screen) bool { return s == oldest })
-}
-
-// keepScreens forgets what has had its time.
-func (x *extra) keepScreens(now int64) {
-	done := false
+// boundScreens forgets what is too much: that of the exchange through which nothing has come for longest.
+func (x *extra) boundScreens() {
+	n := 0
 	for _, s := range x.screens {
-		s.expire(now)
+		n += s.keys.count
+	}
+	for len(x.screens) > mostScreens || n > mostScreened {
+		silent := slices.MinFunc(x.screens, func(a, b *screen) int { return cmp.Compare(a.time, b.time) })
+		if len(x.screens) <= mostScreens {
+			silent.keys.forgetOldest()
+			if n--; silent.keys.count > 0 {
+				continue
+			}
+		}
+		n -= silent.keys.count
+		x.screens = slices.DeleteFunc(x.screens, func(s *screen) bool { return s == silent })
+	}
+}
+
+// keepScreens forgets what has had its time, as much as one entry may.
+func (x *extra) keepScreens(now int64) {
+	done, left := false, mostForgotten
+	for _, s := range x.screens {
+		left -= s.keys.expire(now-now%second, left)
 		done = done || s.over(now)
 	}
 	if done {
@@ -139,139 +126,98 @@ func (x *extra) keepScreens(now int64) {
 
 // over reports whether there is nothing left to remember of the exchange.
 func (s *screen) over(now int64) bool {
-	return len(s.places) == 0 || s.timed == 0 && now-s.time >= screenSilence
+	return s.keys.count == 0 || s.keys.timed == 0 && now-s.time >= screenSilence
 }
 
-// add remembers a key that is not known.
-func (s *screen) add(p passed) {
-	at := s.first + uint64(len(s.order))
-	s.places[p.key] = at
-	s.order = append(s.order, p)
-	if p.end != 0 {
-		s.timed++
-		s.ends = append(s.ends, ending{p.end, at}) // without an allocation, unlike Push
-		heaps.Fix(&s.ends, len(s.ends)-1)
-	}
-}
-
-// at returns the key of a place, nil if it is forgotten.
-func (s *screen) at(place uint64) *passed {
-	if place < s.first {
-		return nil
-	}
-	p := &s.order[place-s.first]
-	if at, is := s.places[p.key]; !is || at != place {
-		return nil
-	}
-	return p
-}
-
-func (s *screen) forget(p *passed) {
-	delete(s.places, p.key)
-	if p.end != 0 {
-		s.timed--
-	}
-}
-
-// forgetOldest forgets the oldest key. There must be one.
-func (s *screen) forgetOldest() {
-	for done := false; !done; {
-		if p := s.at(s.first); p != nil {
-			s.forget(p)
-			done = true
+// nextScreen returns when something is to be forgotten if nothing comes, in milliseconds.
+func (x *extra) nextScreen() (ms int64, ok bool) {
+	for _, s := range x.screens {
+		t := s.time + screenSilence
+		if s.keys.timed > 0 {
+			t = s.keys.next
 		}
-		s.order = s.order[1:]
-		s.first++
-	}
-}
-
-// expire forgets the keys whose time is over.
-func (s *screen) expire(now int64) {
-	for len(s.ends) > 0 && s.ends[0].end <= now {
-		if p := s.at(s.ends[0].place); p != nil {
-			s.forget(p)
-		}
-		heaps.Pop(&s.ends)
-	}
-	for len(s.order) > 0 && s.at(s.first) == nil {
-		s.order = s.order[1:]
-		s.first++
-	}
-	if most := 2*len(s.places) + 64; len(s.order) > most || len(s.ends) > most {
-		s.keepOnly(func(*passed) bool { return true })
-	}
-}
-
-// keepOnly forgets all keys but some, and makes everything as small as it can be.
-func (s *screen) keepOnly(some func(*passed) bool) {
-	old := *s
-	*s = screen{exchange: s.exchange, time: s.time, places: map[Key]uint64{}}
-	old.all(func(p *passed) {
-		if some(p) {
-			s.add(*p)
-		}
-	})
-}
-
-// all calls f for the keys that are remembered, the oldest first.
-func (s *screen) all(f func(*passed)) {
-	for i := range s.order {
-		if p := s.at(s.first + uint64(i)); p != nil {
-			f(p)
+		if !ok || t < ms {
+			ms, ok = t, true
 		}
 	}
+	return ms, ok
+}
+
+// nextForgotten returns when something is to be forgotten of what is remembered to find duplicates if nothing comes, in milliseconds. That is at
+// a whole minute: it counts no more before, and each time is an entry.
+func (x *extra) nextForgotten() (ms int64, ok bool) {
+	const minute = 60_000
+	ms, ok = x.nextOut()
+	if t, has := x.nextScreen(); has && (!ok || t < ms) {
+		ms, ok = t, true
+	}
+	return min((ms+minute-1)/minute*minute, endOfTime/millisecond), ok
 }
 
 // recoverScreens forgets the keys of messages that a restart has taken.
 func (x *extra) recoverScreens() {
 	for _, s := range x.screens {
-		if slices.ContainsFunc(s.order, func(p passed) bool { return p.transient }) {
-			s.keepOnly(func(p *passed) bool { return !p.transient })
-		}
+		s.keys.recover()
 	}
-	x.screens = slices.DeleteFunc(x.screens, func(s *screen) bool { return len(s.places) == 0 })
+	x.screens = slices.DeleteFunc(x.screens, func(s *screen) bool { return s.keys.count == 0 })
 }
 
-func (e *encoder) screen(s *screen) {
-	e.uint(s.exchange)
-	e.uint(uint64(s.time))
-	e.uint(uint64(len(s.places)))
-	time := int64(0)
-	s.all(func(p *passed) {
-		e.uint(uint64(p.time-time)<<1 | bit(p.transient, 1))
-		if p.end == 0 {
-			e.uint(0)
-		} else {
-			e.uint(uint64(p.end - p.time))
-		}
-		e.b = append(e.b, p.key[:]...)
-		time = p.time
-	})
+// viewScreens returns what is remembered as it is now, for another goroutine to encode.
+func (x *extra) viewScreens() []*screen {
+	v := make([]*screen, len(x.screens))
+	for i, s := range x.screens {
+		v[i] = &screen{s.exchange, s.time, s.keys.view()}
+	}
+	return v
 }
+
+func (e *encoder) screens(all []*screen) {
+	for _, s := range all {
+		e.uint(s.exchange)
+		e.uint(uint64(s.time))
+		e.uint(uint64(s.keys.count))
+		time := int64(0)
+		s.keys.all(func(k *seen) {
+			e.uint(uint64(k.time-time)<<1 | bit(k.transient, 1))
+			if k.end == 0 {
+				e.uint(0)
+			} else {
+				e.uint(uint64(k.end - k.time))
+			}
+			e.b = append(e.b, k.key[:]...)
+			time = k.time
+		})
+	}
+}
+
+// leastScreened is what a key takes in a snapshot, at least.
+const leastScreened = 18
 
 func (m *Machine) restoreScreen(d *decoder) {
 	x, most := m.rare(), int64(endOfTime/millisecond)
-	s := &screen{exchange: d.Uint(), time: int64(d.UpTo(uint64(most))), places: map[Key]uint64{}}
+	s := &screen{exchange: d.Uint(), time: int64(d.UpTo(uint64(most)))}
 	if n := len(x.screens); s.exchange == 0 || n > 0 && x.screens[n-1].exchange >= s.exchange || n == mostScreens {
 		d.Fail()
 		return
 	}
 	time := int64(0)
-	for n := d.UpTo(uint64(len(d.Rest))); n > 0 && !d.Bad(); n-- {
+	n := d.UpTo(uint64(len(d.Rest) / leastScreened))
+	s.keys.places.grow(int(n))
+	for ; n > 0 && !d.Bad(); n-- {
 		when := d.UpTo(uint64(most) << 1)
-		p := passed{time: time + int64(when>>1), transient: when&1 != 0}
+		k := seen{time: time + int64(when>>1), transient: when&1 != 0}
 		if left := int64(d.UpTo(uint64(most))); left > 0 {
-			p.end = p.time + left
+			k.end = k.time + left
 		}
-		p.key = d.key()
-		if _, is := s.places[p.key]; is || p.time > s.time || s.time > m.now/millisecond {
+		k.key = d.key()
+		if s.keys.find(k.key) != nil || k.time > s.time || s.time > m.now/millisecond {
 			d.Fail()
 			return
 		}
-		s.add(p)
-		time = p.time
+		s.keys.add(k)
+		time = k.time
 	}
-	if len(s.places) == 0 {
+	if s.keys.count == 0 {
 		d.Fail()
 	}
 	x.screens = append(x.screens, s)
@@ -296,14 +242,12 @@ func (d *decoder) screen() *Screen {
 func (w *checker) screens(x *extra) {
 	w.that(len(x.screens) <= mostScreens, "%d exchanges are remembered", len(x.screens))
 	for i, s := range x.screens {
-		n, timed, last := 0, 0, int64(0)
-		s.all(func(p *passed) {
-			w.that(p.time >= last && p.time <= s.time && (p.end == 0 || p.end > w.m.now/millisecond), "exchange %d: key of %d until %d, after %d", s.exchange, p.time, p.end, last)
-			n, last = n+1, p.time
-			if p.end != 0 {
-				timed++
-			}
+		last := int64(0)
+		w.keyList(&s.keys, fmt.Sprintf("exchange %d", s.exchange))
+		s.keys.all(func(k *seen) {
+			w.that(k.time >= last && k.time <= s.time && (k.end == 0 || k.end > k.time), "exchange %d: key of %d until %d, after %d", s.exchange, k.time, k.end, last)
+			last = k.time
 		})
-		w.that(n > 0 && n == len(s.places) && timed == s.timed && (i == 0 || x.screens[i-1].exchange < s.exchange), "exchange %d: %d keys, %d with an end, %d and %d counted", s.exchange, n, timed, len(s.places), s.timed)
+		w.that(s.keys.count > 0 && (i == 0 || x.screens[i-1].exchange < s.exchange), "exchange %d is out of order, or has no keys", s.exchange)
 	}
 }

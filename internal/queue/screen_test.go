@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"math/rand/v2"
@@ -12,25 +13,27 @@ import (
 type modelScreen struct {
 	exchange uint64
 	time     int64
-	keys     []passed
+	keys     []seen
 }
 
 // modelScreens does what the machine does about screens, in the simplest way.
 type modelScreens []*modelScreen
 
+func (s *seen) ended(now int64) bool { return s.end != 0 && s.end <= now }
+
 func (m *modelScreens) passTime(now int64) {
 	for _, s := range *m {
-		s.keys = slices.DeleteFunc(s.keys, func(p passed) bool { return p.end != 0 && p.end <= now })
+		s.keys = slices.DeleteFunc(s.keys, func(p seen) bool { return p.ended(now - now%second) })
 	}
 	*m = slices.DeleteFunc(*m, func(s *modelScreen) bool {
-		untimed := !slices.ContainsFunc(s.keys, func(p passed) bool { return p.end != 0 })
+		untimed := !slices.ContainsFunc(s.keys, func(p seen) bool { return p.end != 0 })
 		return len(s.keys) == 0 || untimed && now-s.time >= screenSilence
 	})
 }
 
 func (m *modelScreens) accepts(c *Screen, transient bool, now int64) bool {
 	at := slices.IndexFunc(*m, func(s *modelScreen) bool { return s.exchange == c.Exchange })
-	if at >= 0 && slices.ContainsFunc((*m)[at].keys, func(p passed) bool { return p.key == c.Key }) {
+	if at >= 0 && slices.ContainsFunc((*m)[at].keys, func(p seen) bool { return p.key == c.Key && (transient || !p.transient) && !p.ended(now) }) {
 		return false
 	}
 	if c.Window == Most(0) {
@@ -41,24 +44,58 @@ func (m *modelScreens) accepts(c *Screen, transient bool, now int64) bool {
 		*m = append(*m, &modelScreen{exchange: c.Exchange})
 	}
 	s := (*m)[at]
-	p := passed{key: c.Key, time: now, transient: transient}
+	p := seen{key: c.Key, time: now, transient: transient}
 	if ms, ok := c.Window.Get(); ok {
 		p.end = now + int64(ms)
 	}
+	s.keys = slices.DeleteFunc(s.keys, func(p seen) bool { return p.key == c.Key })
+	for len(s.keys) >= int(c.Keys) {
+		i := max(0, slices.IndexFunc(s.keys, func(p seen) bool { return p.ended(now) }))
+		s.keys = slices.Delete(s.keys, i, i+1)
+	}
 	s.time, s.keys = now, append(s.keys, p)
-	s.keys = s.keys[max(0, len(s.keys)-int(c.Keys)):]
-	if len(*m) > mostScreens {
+	for len(*m) > mostScreens || m.count() > mostScreened {
 		silent := slices.MinFunc(*m, func(a, b *modelScreen) int {
 			return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.exchange, b.exchange))
 		})
-		*m = slices.DeleteFunc(*m, func(s *modelScreen) bool { return s == silent })
+		if len(*m) <= mostScreens {
+			silent.keys = silent.keys[1:]
+		} else {
+			silent.keys = nil
+		}
+		*m = slices.DeleteFunc(*m, func(s *modelScreen) bool { return len(s.keys) == 0 })
 	}
 	return true
 }
 
+func (m *modelScreens) count() (n int) {
+	for _, s := range *m {
+		n += len(s.keys)
+	}
+	return n
+}
+
+// next is when something is to be forgotten.
+func (m *modelScreens) next() (ms int64) {
+	ms = noEnd
+	for _, s := range *m {
+		end := int64(noEnd)
+		for _, p := range s.keys {
+			if p.end != 0 {
+				end = min(end, p.end)
+			}
+		}
+		if end == noEnd {
+			end = s.time + screenSilence
+		}
+		ms = min(ms, (end+59_999)/60_000*60_000)
+	}
+	return ms
+}
+
 func (m *modelScreens) recover() {
 	for _, s := range *m {
-		s.keys = slices.DeleteFunc(s.keys, func(p passed) bool { return p.transient })
+		s.keys = slices.DeleteFunc(s.keys, func(p seen) bool { return p.transient })
 	}
 	*m = slices.DeleteFunc(*m, func(s *modelScreen) bool { return len(s.keys) == 0 })
 }
@@ -76,23 +113,32 @@ func screensOf(m *Machine) (text string) {
 		return ""
 	}
 	for _, s := range m.extra.screens {
-		var keys []passed
-		s.all(func(p *passed) { keys = append(keys, *p) })
+		var keys []seen
+		s.keys.all(func(p *seen) {
+			keys = append(keys, *p)
+			keys[len(keys)-1].step = 0
+		})
 		text += fmt.Sprint(s.exchange, s.time, keys)
 	}
 	return text
 }
 
-// R551 R552 R554: what is let in, and what is remembered of it, are as in a model, also of many exchanges, with times of all lengths, over
+// R551 R552 R554 R620 R621 R622: what is let in, and what is remembered of it, are as in a model, also of many exchanges, with times of all lengths, over
 // restarts, and in a machine that was restored now and then.
 func TestScreensAsInAModel(t *testing.T) {
-	duplicates := 0
-	for seed := range uint64(24) {
+	duplicates, over := 0, 0
+	defer func(most int) { mostScreened = most }(mostScreened)
+	for seed := range uint64(36) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		m, mod, now := New(), modelScreens{}, int64(1000)
+		var frozen Frozen
+		var before []byte
 		exchanges, keys := 1+r.Uint64N(3), 1+r.IntN(40)
 		if seed%4 == 0 {
 			exchanges = mostScreens + 8
+		}
+		if mostScreened = 1 << 20; seed%3 == 0 {
+			mostScreened = 1 + r.IntN(40)
 		}
 		for i := range 600 {
 			if now += r.Int64N(4); seed%4 > 0 && r.IntN(200) == 0 {
@@ -110,7 +156,13 @@ func TestScreensAsInAModel(t *testing.T) {
 				c = Command{Kind: Recover}
 			}
 			fx := &Effects{}
+			if i%5 == 0 {
+				frozen, before = m.Freeze(), m.AppendSnapshot(nil)
+			}
 			m.Apply(&Entry{Index: m.Applied() + 1, Time: now * millisecond, Commands: []Command{c}}, fx)
+			if i%5 == 4 && !bytes.Equal(frozen.Append(nil), before) { // R623
+				t.Fatalf("seed %d: what was frozen has changed", seed)
+			}
 			if restart {
 				mod.recover()
 			} else {
@@ -122,6 +174,12 @@ func TestScreensAsInAModel(t *testing.T) {
 				if !want {
 					duplicates++
 				}
+				if mod.count() == mostScreened {
+					over++
+				}
+			}
+			if next, ok := m.NextDeadline(); ok != (len(mod) > 0) || ok && (next > mod.next()*millisecond || next <= now*millisecond) {
+				t.Fatalf("seed %d: at %d the next deadline is %d %v, want %d", seed, now, next, ok, mod.next())
 			}
 			if i%8 > 0 {
 				continue
@@ -134,11 +192,14 @@ func TestScreensAsInAModel(t *testing.T) {
 			}
 			if r.IntN(3) == 0 {
 				m = restored(t, m)
+				if next, ok := m.NextDeadline(); ok && next != mod.next()*millisecond {
+					t.Fatalf("seed %d: restored, the next deadline is %d, want %d", seed, next, mod.next())
+				}
 			}
 		}
 	}
-	if duplicates < 500 {
-		t.Errorf("only %d duplicates", duplicates)
+	if duplicates < 500 || over < 500 {
+		t.Errorf("only %d duplicates, and %d times as many keys as may be", duplicates, over)
 	}
 }
 
@@ -152,8 +213,8 @@ func TestForgottenPlacesAreLetGo(t *testing.T) {
 				{Kind: Enqueue, Count: 1, Terms: &Terms{Screen: c}}, {Kind: Purge},
 			}}, &Effects{})
 		}
-		if s := m.extra.screens[0]; len(s.places) > 3 || len(s.order) > 100 || len(s.ends) > 100 {
-			t.Errorf("%d keys, %d places, %d ends", len(s.places), len(s.order), len(s.ends))
+		if l := &m.extra.screens[0].keys; l.count > 3 || len(l.blocks) > 3 {
+			t.Errorf("%d keys, %d blocks", l.count, len(l.blocks))
 		}
 	}
 }

@@ -161,11 +161,14 @@ func printRareState(out *strings.Builder, m *Machine) {
 		for _, r := range p.ranges {
 			fmt.Fprintf(out, ", %v", ids(r.First, r.Last))
 		}
+		for _, r := range p.passing {
+			fmt.Fprintf(out, ", transient %v", ids(r.First, r.Last))
+		}
 		fmt.Fprintln(out)
 	}
 	for _, s := range x.screens {
 		fmt.Fprintf(out, "through exchange %d:", s.exchange)
-		s.all(func(p *passed) {
+		s.keys.all(func(p *seen) {
 			fmt.Fprintf(out, " %s", strings.TrimRight(string(p.key[:]), "\x00"))
 			if p.end != 0 {
 				fmt.Fprintf(out, " until %v", time.Duration(p.end*1e6))

@@ -85,6 +85,9 @@ const (
 	// keys; each, the oldest first: time, less the one before, shifted by one, with bit 0 set if its message is transient; for how
 	// long after that it is remembered, 0: without an end; key.
 	sectionScreens = 25
+	// sectionPassing: for each publisher of which something is accepted that does not outlive a restart, in the order of sectionPublishers: key;
+	// number of ranges of such sequence numbers, each: first, less the last one before; length.
+	sectionPassing = 26
 )
 
 const (
@@ -119,27 +122,36 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 
 // Frozen is the state of a machine as it was once.
 type Frozen struct {
-	head, tail []byte // of the snapshot, before and behind the messages that wait for a time
-	waiting    waiting
+	b     []byte // the snapshot without some sections
+	apart []apart
+}
+
+// apart is a section that is encoded later, and where it belongs.
+type apart struct {
+	at   int
+	tag  byte
+	body func(e *encoder)
 }
 
 // Freeze returns the state as it is now, for another goroutine to append to something while the machine goes on. It takes as long as
-// AppendSnapshot, but for the messages that wait for a time: those cost nothing here, however many they are.
+// AppendSnapshot, but for the messages that wait for a time, and the keys that outlive their messages: those cost nothing here, however many they
+// are.
 func (m *Machine) Freeze() Frozen {
-	e := encoder{apart: true}
+	e := encoder{freezes: true}
 	e.machine(m)
-	f := Frozen{head: e.b}
-	if x := m.extra; x != nil && x.waiting.count > 0 {
-		f.head, f.tail, f.waiting = e.b[:e.cut:e.cut], e.b[e.cut:], x.waiting.view()
-	}
-	return f
+	return Frozen{e.b, e.apart}
 }
 
 // Append appends what AppendSnapshot would have appended when the state was frozen.
 func (f *Frozen) Append(dst []byte) []byte {
-	e := encoder{b: append(dst, f.head...)}
-	e.section(sectionLater, func() { e.later(&f.waiting) })
-	return append(e.b, f.tail...)
+	e := encoder{b: dst}
+	from := 0
+	for _, a := range f.apart {
+		e.b = append(e.b, f.b[from:a.at]...)
+		e.section(a.tag, func() { a.body(&e) })
+		from = a.at
+	}
+	return append(e.b, f.b[from:]...)
 }
 
 // machine writes the whole state.
@@ -192,10 +204,19 @@ func (e *encoder) machine(m *Machine) {
 }
 
 type encoder struct {
-	b     []byte
-	rare  bool // there is something of version 3
-	apart bool // the messages that wait for a time are left out, and belong at cut
-	cut   int
+	b       []byte
+	rare    bool // there is something of version 3
+	freezes bool // what may be large is left out, and
+	apart   []apart
+}
+
+// large writes a section of version 3 that may be large, and is not empty: or keeps it for later, where the state is frozen.
+func (e *encoder) large(tag byte, body func(*encoder)) {
+	if e.freezes {
+		e.rare, e.apart = true, append(e.apart, apart{len(e.b), tag, body})
+		return
+	}
+	e.section(tag, func() { body(e) })
 }
 
 func (e *encoder) uint(x uint64) { e.b = bytecodec.AppendUint(e.b, x) }

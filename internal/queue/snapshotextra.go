@@ -26,10 +26,11 @@ func (e *encoder) extra(m *Machine) {
 			}
 		})
 		e.section(sectionSizes, func() { e.notes(&x.sizes) })
-		if e.apart {
-			e.cut, e.rare = len(e.b), e.rare || x.waiting.count > 0
-		} else {
-			e.section(sectionLater, func() { e.later(&x.waiting) })
+		if w := x.waiting; w.count > 0 {
+			if e.freezes {
+				w = x.waiting.view()
+			}
+			e.large(sectionLater, func(e *encoder) { e.later(&w) })
 		}
 	}
 	e.section(sectionTimeouts, func() {
@@ -42,7 +43,12 @@ func (e *encoder) extra(m *Machine) {
 	})
 	if x := m.extra; x != nil && x.set.Deduplicate != NoKey {
 		e.section(sectionKeys, func() { e.keys(&x.keys) })
-		e.section(sectionWindow, func() { e.window(&x.keys) })
+		if w := x.keys.window; w.count > 0 {
+			if e.freezes {
+				w = w.view()
+			}
+			e.large(sectionWindow, func(e *encoder) { e.window(&w) })
+		}
 		e.section(sectionPublishers, func() { e.publishers(&x.keys) })
 	}
 	e.section(sectionSetAt, func() {
@@ -52,11 +58,13 @@ func (e *encoder) extra(m *Machine) {
 	})
 	e.section(sectionTransactions, func() { e.transactions(m) })
 	if x := m.extra; x != nil {
-		e.section(sectionScreens, func() {
-			for _, s := range x.screens {
-				e.screen(s)
+		if all := x.screens; len(all) > 0 {
+			if e.freezes {
+				all = x.viewScreens()
 			}
-		})
+			e.large(sectionScreens, func(e *encoder) { e.screens(all) })
+		}
+		e.section(sectionPassing, func() { e.passing(&x.keys) })
 	}
 }
 
@@ -157,6 +165,8 @@ func (m *Machine) restoreExtra(tag byte, d *decoder) {
 		}
 	case sectionScreens:
 		m.restoreScreen(d)
+	case sectionPassing:
+		m.restorePassing(d)
 	default:
 		d.Fail()
 	}

@@ -153,7 +153,7 @@ func (m *Machine) commit(c *Command, fx *Effects) {
 		if c := p.keyed(); m.extra.keyed(c) && !m.isRepeated(c) {
 			m.keep(c, p.first)
 		}
-		if p.screen != nil && !m.isScreened(p.screen) {
+		if p.screen != nil && !m.isScreened(p.screen, p.attr.is(flagTransient)) {
 			m.pass(p.screen, p.attr.is(flagTransient))
 		}
 		delay := wholeMilliseconds(p.delay)
@@ -238,28 +238,33 @@ func (m *Machine) repeats(t *transaction, leaving map[Number]bool) (twice map[Nu
 		key Key
 		seq Limit
 	}
-	var passed map[passing]bool
+	var passed map[passing]bool // whether a message that comes in hides only transient ones
 	var seen map[keySeq]bool
 	keyed := m.extra != nil && m.extra.set.Deduplicate != NoKey
 	byPublisher := keyed && m.extra.set.Deduplicate == PublisherKey
 	for i := range t.blocks {
 		p := &t.blocks[i]
-		isTwice := false
+		isTwice, transient := false, p.attr.is(flagTransient)
 		if p.screen != nil {
-			isTwice = passed[passing{p.screen.Exchange, p.screen.Key}] || m.isScreened(p.screen)
+			only, is := passed[passing{p.screen.Exchange, p.screen.Key}]
+			isTwice = is && (transient || !only) || m.isScreened(p.screen, transient)
 		}
 		if c := p.keyed(); !isTwice && keyed && m.extra.keyed(c) && (!byPublisher || p.seq != 0) {
 			k := keySeq{p.key, p.seq}
 			if !byPublisher {
 				k.seq = 0
 			}
-			if isTwice = seen[k] || !leaving[m.extra.keys.byKey[p.key]] && m.isRepeated(c); isTwice && !m.extra.set.forever() {
+			only, is := seen[k]
+			isTwice = is && (transient || !only || !m.extra.set.forever()) || !leaving[m.extra.keys.byKey[p.key]] && m.isRepeated(c)
+			if isTwice && !m.extra.set.forever() {
 				return nil, true
 			}
 			if seen == nil {
 				seen = map[keySeq]bool{}
 			}
-			seen[k] = true
+			if !isTwice {
+				seen[k] = transient
+			}
 		}
 		switch {
 		case isTwice:
@@ -271,7 +276,7 @@ func (m *Machine) repeats(t *transaction, leaving map[Number]bool) (twice map[Nu
 			if passed == nil {
 				passed = map[passing]bool{}
 			}
-			passed[passing{p.screen.Exchange, p.screen.Key}] = true
+			passed[passing{p.screen.Exchange, p.screen.Key}] = transient
 		}
 	}
 	return twice, false

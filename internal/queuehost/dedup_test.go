@@ -262,3 +262,71 @@ func TestScreenedForAsLongAsTheMessageSays(t *testing.T) {
 		want(t, fmt.Sprint(c.header), *got, queue.Screen{Exchange: 3, Key: queue.Key{1}, Window: c.want, Keys: 9})
 	}
 }
+
+// R622: a message that is confirmed and is to survive a restart is there after it, also where the same had come before and was not to survive it.
+func TestPersistentMessageBehindTheSameTransientOne(t *testing.T) {
+	x := &Screen{Exchange: 8, Keys: 10}
+	id := func(text, id string) message.Message { return body(text, wire.PropertySet{MessageID: id}) }
+	for name, c := range map[string]struct {
+		set     queue.Settings
+		by      *Screen
+		message func(text string) message.Message
+	}{
+		"exchange":  {queue.Settings{}, x, func(text string) message.Message { return keyedBody(text, "a") }},
+		"window":    {queue.Settings{Deduplicate: queue.MessageIDKey, Window: queue.Most(60_000), WindowBytes: 1 << 20}, nil, func(text string) message.Message { return id(text, "a") }},
+		"publisher": {queue.Settings{Deduplicate: queue.PublisherKey, WindowBytes: 1 << 20}, nil, func(text string) message.Message { return fromPublisher(text, "p", 4) }},
+	} {
+		def := set(durable(7), c.set)
+		r := newRig(t, newFakeLog(), []QueueDef{def}, newest)
+		put := func(text string, persistent bool) {
+			t.Helper()
+			tk := &tickets{}
+			r.queue(7).Publish([]Publish{{Message: c.message(text), Persistent: persistent, Screen: c.by, Ticket: tk, Seq: 1}})
+			r.settle()
+			want(t, name+": outcome of "+text, tk.each(), "map[1:accepted]")
+		}
+		put("transient", false)
+		put("transient again", false)
+		put("persistent", true)
+		put("persistent again", true)
+		want(t, name+": ready", r.queue(7).Stats().Ready, uint64(2))
+		r = newRig(t, r.log.crashed(), []QueueDef{def}, newest)
+		s := &sink{}
+		put("behind the crash", true)
+		r.queue(7).Attach(unlimited(0), s, func(queue.ConsumerID, error) {})
+		r.settle()
+		want(t, name+": deliveries", len(s.got), 1)
+	}
+}
+
+// R621: what has had its time is forgotten also where nobody uses the queue any more, before a restart and after it, and by few entries.
+func TestKeysOfAnIdleQueueAreForgotten(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		r := newRig(t, newFakeLog(), []QueueDef{durable(7)}, newest)
+		x := &Screen{Exchange: 8, Keys: 1000, Window: queue.Most(150_000)}
+		for i := range 100 {
+			r.queue(7).Publish([]Publish{screenedBody("a", int32(i), x, &tickets{}, 1)})
+			r.settle()
+			r.clock.Advance(100 * time.Millisecond)
+		}
+		r.queue(7).Purge(func(uint64, error) {})
+		r.settle()
+		if restarts {
+			clk := r.clock
+			r = newRig(t, r.log.crashed(), []QueueDef{durable(7)}, newest)
+			r.clock.Advance(time.Duration(clk.Mono() - r.clock.Mono()))
+			r.settle()
+		}
+		before := len(r.log.records)
+		for range 300 {
+			r.clock.Advance(time.Second)
+			r.host(7).reg.Tick()
+			r.settle()
+		}
+		n, _ := r.host(7).m.Keys()
+		want(t, fmt.Sprintf("restarts %v: keys", restarts), n, 0)
+		if entries := len(r.log.records) - before; entries > 3 {
+			t.Errorf("restarts %v: %d entries", restarts, entries)
+		}
+	}
+}

@@ -101,7 +101,11 @@ func (h *host) Recover(clean bool) bool {
 	h.persistent = h.holdsAny()
 	h.configure, h.unset = false, true // the entries begin with it
 	h.count(nil)
-	return h.mustRecoverNow() || h.handle.in.waiting()
+	_, due := h.m.NextDeadline()
+	if due { // a time that is to be looked at, though nobody may ever ask for anything: the worker sets it
+		h.alert.Or(alertDue)
+	}
+	return due || h.mustRecoverNow() || h.handle.in.waiting()
 }
 
 // mustRecoverNow reports whether the Recover command cannot wait for another

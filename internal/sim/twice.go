@@ -125,11 +125,14 @@ func (k *checker) once(r *record) {
 	}
 	for _, o := range k.sameKey(r) {
 		forgotten := r.by.q.home != 0 && r.by.q.crashes > o.crashes
-		if o != r && (o.delivered > 0 || o.death != nil) && !o.turnedAway() && !forgotten {
+		if o != r && (o.delivered > 0 || o.death != nil) && !o.turnedAway() && !forgotten && !o.passes(r) && !r.passes(o) {
 			k.w.failf("message %d is in queue %d, and message %d with the same key was", r.id, r.by.q.def.ID, o.id)
 		}
 	}
 }
+
+// passes reports whether a message does not outlive a restart that another one with its key is to survive: then that one is no duplicate of it. R622
+func (r *record) passes(o *record) bool { return r.by.q.home != 0 && !r.persistent && o.persistent }
 
 // turnedAway reports whether all that is known of a message is that a letter tells of it, since it was refused perhaps: then its key was not taken.
 func (r *record) turnedAway() bool {
@@ -142,7 +145,7 @@ func (k *checker) isRepeated(r *record) bool {
 		return false
 	}
 	for _, o := range k.sameKey(r) {
-		if o != r && !(o.told && o.outcome == queuehost.Refused) && (o.isSeen() || !o.told || o.outcome != r.outcome || o.purgeable || o.leftUntold() || r.by.q.crashes > o.crashes) {
+		if o != r && !(o.told && o.outcome == queuehost.Refused) && !o.passes(r) && (o.isSeen() || !o.told || o.outcome != r.outcome || o.purgeable || o.leftUntold() || r.by.q.crashes > o.crashes) {
 			return true
 		}
 	}
