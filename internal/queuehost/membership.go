@@ -43,12 +43,62 @@ func (r *Registry) createQuorum(def QueueDef, members []Member) (_ *Handle, over
 			r.vacant.begin(def.ID, r.o.Clock.Mono())
 		}
 	case here && r.ending[def.ID] == 0 && !r.beginHit(def, m): // else it joins when the old one has ended
-		if !m.Learner {
-			r.vacant.begin(def.ID, r.o.Clock.Mono())
+		if r.behind.is.Load() {
+			r.beginLater(def.ID, m.ID, members)
+		} else {
+			r.found(def, m, members)
 		}
-		r.o.Node.NewRaftGroup(def.ID, r.newMember(def), members)
 	}
 	return r.newEntry(def, members), over, nil
+}
+
+// found begins a member of a group that begins. The mutex is held.
+func (r *Registry) found(def QueueDef, m Member, members []Member) {
+	if !m.Learner {
+		r.vacant.begin(def.ID, r.o.Clock.Mono())
+	}
+	r.o.Node.NewRaftGroup(def.ID, r.newMember(def), members)
+}
+
+// unborn is a member that the catalog wants here, and the log knows nothing of, while the catalog may be behind: what it says may be over long since, and
+// the member have ended here. It must not vote as if nothing had happened, so it begins when that is known, if it is still wanted then.
+type unborn struct {
+	id       uint64
+	founders []Member // nil: it joins a group that there is
+}
+
+// beginLater notes one, or that it is another one now; founders are kept for the member that they were given for. The mutex is held.
+func (r *Registry) beginLater(id seglog.GroupID, member uint64, founders []Member) {
+	if r.unborn == nil {
+		r.unborn = map[seglog.GroupID]unborn{}
+	}
+	if u, is := r.unborn[id]; !is || u.id != member {
+		r.unborn[id] = unborn{member, founders}
+	}
+}
+
+// bear begins the members that have waited for the catalog.
+func (r *Registry) bear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range sortedKeys(r.unborn) {
+		u, f := r.unborn[id], r.far(id)
+		if f == nil || f.entry == nil || r.hosts[id] != nil {
+			continue // it was deleted
+		}
+		f.mu.Lock()
+		m, here := r.memberHere(f.entry.members)
+		f.mu.Unlock()
+		switch {
+		case !here || r.ending[id] > 0:
+		case u.founders != nil && u.id == m.ID:
+			m, _ = r.memberHere(u.founders)
+			r.found(f.defHere(), m, u.founders)
+		default:
+			r.join(f, m)
+		}
+	}
+	r.unborn = nil
 }
 
 // beginHit begins a member out of service, if the log has lost something of it: it must not vote, and another one has to
@@ -112,6 +162,8 @@ func (r *Registry) SetMembers(id seglog.GroupID, members []Member) {
 	m, here := r.memberHere(members)
 	end := false
 	switch {
+	case h == nil && here && r.behind.is.Load():
+		r.beginLater(id, m.ID, nil)
 	case h == nil && here:
 		r.join(f, m)
 	case h == nil || h.lead == nil:
@@ -134,14 +186,20 @@ func (r *Registry) SetMembers(id seglog.GroupID, members []Member) {
 	}
 }
 
-// join begins an empty member, unless one before it has yet to end. The mutex is held.
-func (r *Registry) join(f *far, m Member) {
+// defHere is the definition that a member would begin with here.
+func (f *far) defHere() QueueDef {
 	def := f.def
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if s := f.entry.settings; s != nil {
 		def.Settings = s
 	}
-	f.mu.Unlock()
+	return def
+}
+
+// join begins an empty member, unless one before it has yet to end. The mutex is held.
+func (r *Registry) join(f *far, m Member) {
+	def := f.defHere()
 	if r.ending[def.ID] == 0 && !r.beginHit(def, m) {
 		r.o.Node.JoinRaftGroup(def.ID, r.newMember(def), m.ID)
 	}

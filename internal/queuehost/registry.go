@@ -139,6 +139,7 @@ type Registry struct {
 	hosts       map[seglog.GroupID]*host
 	quarantined map[seglog.GroupID]string // reasons; groups the log did not replay
 	ending      map[seglog.GroupID]int    // members of quorum queues, and discarded data, that have yet to end
+	unborn      map[seglog.GroupID]unborn // members that begin when the catalog is known to have all there is
 }
 
 // New returns an empty registry.
@@ -249,7 +250,7 @@ func (r *Registry) adopt(h *host, def QueueDef) (*Handle, error) {
 
 // Expect says, before the node is started, that the catalog here may lag behind the log: groups that nobody has claimed
 // may be queues of which it will hear. They recover like any other and can be created after the start. Until CaughtUp all go by
-// the settings that they have.
+// the settings that they have, and a member of a quorum queue of which the log knows nothing does not begin.
 func (r *Registry) Expect() {
 	r.behind.is.Store(true)
 	r.mu.Lock()

@@ -98,6 +98,7 @@ func (r *Registry) CaughtUp() {
 		h.alert.Or(alertSettings)
 		h.group.Wake()
 	}
+	r.bear()
 }
 
 // expires is after how many ns without use the queue goes; 0: it stays.
