@@ -49,7 +49,7 @@ const (
 var DedupKeys = []string{"header", "message-id", "publisher"}
 
 type policyKey struct {
-	ok    func(v any) bool // whether a value, an int64 or a string if it is either, may be
+	ok    func(v any) bool // whether a value, an int64, a string or a bool if it is one of these, may be
 	wrong string           // what is told, behind the value, of one that may not; before it, if it ends with a space
 	// merge says what holds where a policy and an operator policy give it; nil: operator policies do not give it.
 	merge func(policy, operator any) any
@@ -227,7 +227,7 @@ var lacking = []struct {
 	{regexp.MustCompile(`[*+?}]\+$`), "a possessive quantifier"},
 }
 
-// checkDefinition returns the settings of a definition, each an int64 or a string, or what is wrong: first a value that may not
+// checkDefinition returns the settings of a definition, each an int64, a string or a bool, or what is wrong: first a value that may not
 // be, then what no policy of the kind gives.
 func checkDefinition(definition any, operator bool) (map[string]any, string) {
 	given, is := definition.(map[string]any)

@@ -51,7 +51,7 @@ type lane struct {
 func New() *Machine { return &Machine{} }
 
 // Apply carries out an entry. What has to be done about it is appended to fx.
-// Of the entry nothing is kept.
+// Of the entry nothing is kept but Screens, which nobody changes.
 func (m *Machine) Apply(e *Entry, fx *Effects) {
 	if e.Index <= m.applied {
 		invariant.Failf("queue: entry %d applied after %d", e.Index, m.applied)
