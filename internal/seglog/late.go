@@ -20,6 +20,10 @@ type lateSnapshot struct {
 	born uint64 // sequence of the log when it was taken over
 }
 
+// mostLate is the largest frame of a late snapshot: offsets and lengths have 32 bits. What is larger is not written, and what was there before stays. It is a
+// variable for tests.
+var mostLate int64 = 2 << 30
+
 // coldPiece is how much is written and synced at once into a cold segment.
 const coldPiece = 1 << 20
 
@@ -100,6 +104,10 @@ func (l *Log) writeLate(late lateSnapshot, meta []byte) error {
 	rec.Meta, rec.Later = meta, nil
 	size, _ := recordSize(&rec)
 	frame := alignPage64(int64(headSize + align8(size)))
+	if frame > mostLate {
+		l.log.Error("the state of a group is too large for a snapshot; the log keeps what it is made of", "group", rec.Group, "bytes", len(meta))
+		return nil
+	}
 	seg, err := l.coldFor(frame, 0)
 	if err != nil {
 		return err

@@ -97,6 +97,31 @@ func TestLateSnapshotsGiveWay(t *testing.T) {
 	}
 }
 
+// A late snapshot that is too large for its offsets is not written. The one before it stays, and the entries above that.
+func TestLateSnapshotThatIsTooLarge(t *testing.T) {
+	defer func(n int64) { mostLate = n }(mostLate)
+	r := newRig(t)
+	r.start()
+	for i := range uint64(3) {
+		r.append(entryRecord(2, i+1, i+1, 1, 100))
+	}
+	r.append(late(snapshotRecord(2, 1)))
+	r.keep()
+	mostLate = 2 * pageSize
+	rec := snapshotRecord(2, 2)
+	rec.Meta = make([]byte, 2*pageSize)
+	r.append(late(rec))
+	r.keep()
+	if g := r.l.group(2); g.snap.index != 1 || len(g.tail) != 2 {
+		t.Errorf("the snapshot is %+v, %d entries above it", g.snap, len(g.tail))
+	}
+	r.fs = r.fs.KillClone()
+	r.mustOpen()
+	if got, want := r.replay(), []string{"2:s1", "2:e2[2-2]", "2:e3[3-3]"}; !slices.Equal(got, want) {
+		t.Errorf("replay is %v, want %v", got, want)
+	}
+}
+
 // R561: a late snapshot larger than a frame is written piece by piece, and is whole afterwards, also when it is moved.
 func TestLargeLateSnapshot(t *testing.T) {
 	r := newRig(t)
