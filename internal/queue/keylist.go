@@ -17,6 +17,8 @@ type keyList struct {
 	timed  int        // have an end
 	passed int        // are of transient messages
 	next   int64      // if any has an end: none ends before
+	end    int64      // the latest that came
+	mixed  bool       // one that came later ends earlier
 }
 
 // seen is a key and when it came.
@@ -44,6 +46,9 @@ const (
 
 // hides reports whether a message with the same key is a duplicate. One that is to survive a restart is none of one that does not.
 func (s *seen) hides(transient bool) bool { return transient || !s.transient }
+
+// ended reports whether a key has had its time.
+func (s *seen) ended(now int64) bool { return s.end != 0 && s.end <= now }
 
 // add remembers a key that is not known.
 func (l *keyList) add(s seen) {
@@ -73,8 +78,13 @@ func (l *keyList) add(s seen) {
 		}
 		l.next = min(l.next, s.end)
 		l.timed++
+		l.mixed = l.mixed || s.end < l.end
+		l.end = max(l.end, s.end)
 	}
 }
+
+// inTurn reports whether the keys end in the order in which they came, as far as is known.
+func (l *keyList) inTurn() bool { return !l.mixed && l.timed == l.count }
 
 // find returns a key, nil if it is not known. It is good until the list changes.
 func (l *keyList) find(key Key) *seen {
@@ -158,7 +168,7 @@ func (l *keyList) expire(now int64, most int) (n int) {
 	first, last := -1, -1
 	for bi := range l.blocks {
 		b := &l.blocks[bi]
-		if b.next <= now {
+		if b.next <= now && n < most {
 			b.next = noEnd
 			before := n
 			for i := range b.items {

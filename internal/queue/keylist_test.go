@@ -223,7 +223,7 @@ func TestIdleQueueForgetsItsWindow(t *testing.T) {
 func TestManyEndAtOnce(t *testing.T) {
 	const n = 2*mostForgotten + 100
 	at := func(i int) *Screen {
-		return &Screen{Exchange: 7, Key: keyOf(uint64(i)), Keys: n + 2, Window: Most(1000)} // from 1 on
+		return &Screen{Exchange: 7, Key: keyOf(uint64(i)), Keys: n + 2, Window: Most(9000)} // from 1 on
 	}
 	for name, first := range map[string]func(r *rig){
 		"untimed": func(r *rig) { r.screened(0, &Screen{Exchange: 7, Key: Key{9}, Keys: n + 2}, true) },
@@ -239,10 +239,10 @@ func TestManyEndAtOnce(t *testing.T) {
 			keys, _ := r.m.Keys()
 			return keys - before
 		}
-		if got := due(1000); got != n {
+		if got := due(9000); got != n {
 			t.Errorf("%s: %d keys before their time", name, got)
 		}
-		if got := due(2000); got != n-mostForgotten {
+		if got := due(10_000); got != n-mostForgotten {
 			t.Errorf("%s: %d keys behind the first entry, want %d", name, got, n-mostForgotten)
 		}
 		if next, ok := r.m.NextDeadline(); !ok || next != 60_000*millisecond {
@@ -250,23 +250,23 @@ func TestManyEndAtOnce(t *testing.T) {
 		}
 		twin := &rig{m: restored(t, r.m), e: Entry{Index: r.e.Index, Time: r.e.Time}}
 		for _, x := range []*rig{r, twin} {
-			if x.screened(2000, at(n-1), true) {
+			if x.screened(10_000, at(n-1), true) {
 				t.Errorf("%s: a key that has had its time makes a duplicate", name)
 			}
-			if !x.screened(2000, at(n-1), true) {
+			if !x.screened(10_000, at(n-1), true) {
 				t.Errorf("%s: it came twice", name)
 			}
-			if x.screened(2000, at(0), true) {
+			if x.screened(10_000, at(0), true) {
 				t.Errorf("%s: a key that was forgotten makes a duplicate", name)
 			}
 		}
 		if !slices.Equal(r.m.AppendSnapshot(nil), twin.m.AppendSnapshot(nil)) {
 			t.Errorf("%s: another state after a restore", name)
 		}
-		if got := due(2001); got != 2 {
+		if got := due(10_001); got != 2 {
 			t.Errorf("%s: %d keys are left, want 2", name, got)
 		}
-		if before > 0 && !r.screened(2002, &Screen{Exchange: 7, Key: Key{9}, Keys: n + 2}, true) {
+		if before > 0 && !r.screened(10_002, &Screen{Exchange: 7, Key: Key{9}, Keys: n + 2}, true) {
 			t.Errorf("%s: what has no time was forgotten", name)
 		}
 	}
@@ -298,15 +298,15 @@ func TestManyEndAtOnce(t *testing.T) {
 	r := newRig()
 	r.screened(0, &Screen{Exchange: 7, Key: Key{9}, Keys: n + 1}, true)
 	r.screenedAll(1, n, func(i int) *Screen {
-		return &Screen{Exchange: 7, Key: keyOf(uint64(i)), Keys: n + 1, Window: Most(1000)}
+		return &Screen{Exchange: 7, Key: keyOf(uint64(i)), Keys: n + 1, Window: Most(9000)}
 	})
-	r.e.Time = 2000*millisecond - 1000
+	r.e.Time = 10_000*millisecond - 1000
 	keys := []Command{}
 	for i := range mostForgotten + 10 {
 		keys = append(keys, Command{Kind: Enqueue, Count: 1, Persistent: true, Terms: &Terms{Screen: &Screen{Exchange: 7, Key: keyOf(uint64(n + i)), Keys: n + 1}}})
 	}
 	r.apply(keys...)
-	if !r.screened(2000, &Screen{Exchange: 7, Key: Key{9}, Keys: n + 1}, true) {
+	if !r.screened(10_000, &Screen{Exchange: 7, Key: Key{9}, Keys: n + 1}, true) {
 		t.Error("the oldest was forgotten for others that have had their time")
 	}
 }

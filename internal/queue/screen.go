@@ -27,9 +27,9 @@ const (
 	// screenSilence is after how many ms in which nothing has come through an exchange keys are forgotten that have no time: a week. The
 	// exchange may be gone.
 	screenSilence = 7 * 24 * 3600 * 1000
-	// Keys that have had their time do not count any more. They are let go of when a whole second has passed, so that it is not done for each
+	// Keys that have had their time do not count any more. They are let go of when ten whole seconds have passed, so that it is not done for each
 	// alone, and mostForgotten of them by an entry, at most.
-	second        = 1000
+	sweepEvery    = 10_000 // ms
 	mostForgotten = 2048
 )
 
@@ -63,7 +63,7 @@ func (m *Machine) isScreened(c *Screen, transient bool) bool {
 		return false
 	}
 	k := s.keys.find(c.Key)
-	return k != nil && k.hides(transient) && (k.end == 0 || k.end > m.now/millisecond)
+	return k != nil && k.hides(transient) && !k.ended(m.now/millisecond)
 }
 
 // pass remembers the key of a message that comes in. If it was known, that does not count any more.
@@ -81,7 +81,7 @@ func (m *Machine) pass(c *Screen, transient bool) {
 	s.time = now
 	s.keys.forget(c.Key)
 	for uint64(s.keys.count) >= c.Keys {
-		if s.keys.expire(now, 1) == 0 {
+		if s.keys.oldest().ended(now) || s.keys.inTurn() || s.keys.expire(now, 1) == 0 { // what has had its time goes first
 			s.keys.forgetOldest()
 		}
 	}
@@ -116,7 +116,7 @@ func (x *extra) boundScreens() {
 func (x *extra) keepScreens(now int64) {
 	done, left := false, mostForgotten
 	for _, s := range x.screens {
-		left -= s.keys.expire(now-now%second, left)
+		left -= s.keys.expire(now-now%sweepEvery, left)
 		done = done || s.over(now)
 	}
 	if done {

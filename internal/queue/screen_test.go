@@ -19,11 +19,9 @@ type modelScreen struct {
 // modelScreens does what the machine does about screens, in the simplest way.
 type modelScreens []*modelScreen
 
-func (s *seen) ended(now int64) bool { return s.end != 0 && s.end <= now }
-
 func (m *modelScreens) passTime(now int64) {
 	for _, s := range *m {
-		s.keys = slices.DeleteFunc(s.keys, func(p seen) bool { return p.ended(now - now%second) })
+		s.keys = slices.DeleteFunc(s.keys, func(p seen) bool { return p.ended(now - now%sweepEvery) })
 	}
 	*m = slices.DeleteFunc(*m, func(s *modelScreen) bool {
 		untimed := !slices.ContainsFunc(s.keys, func(p seen) bool { return p.end != 0 })
