@@ -377,7 +377,7 @@ func (c *carrier) screen(id catalog.QueueID) *queuehost.Screen {
 	if !c.to.forwards {
 		return nil
 	}
-	return screenIn(c.screened, id, c.view, c.s.vhost)
+	return c.s.l.b.screenIn(c.screened, id, c.view, c.s.vhost)
 }
 
 // arrive notes that nothing is left to do for a letter.

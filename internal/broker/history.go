@@ -310,7 +310,7 @@ func (b *Broker) routeWhole(v *catalog.View, x *catalog.Exchange, key string, pr
 	}
 	for _, id := range v.Route(x, about, nil) {
 		if h := b.handleByID(v, id); h != nil {
-			ways = append(ways, way{h, screenIn(about.Screened, id, v, x.VHost)})
+			ways = append(ways, way{h, b.screenIn(about.Screened, id, v, x.VHost)})
 		}
 	}
 	if len(about.Kept) > 0 {

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"holdfast/internal/message"
@@ -33,7 +34,12 @@ func keyed(key any, more ...any) wire.Properties {
 // put publishes one message and returns what became of it: the worst outcome.
 func (c *client) put(exchange, key, body string, p wire.Properties) Outcome {
 	c.t.Helper()
-	pub, t := c.Publisher(), newTickets(0)
+	return c.putBy(c.Publisher(), exchange, key, body, p)
+}
+
+func (c *client) putBy(pub *Publisher, exchange, key, body string, p wire.Properties) Outcome {
+	c.t.Helper()
+	t := newTickets(0)
 	n, err := publish(pub, exchange, key, p, body, t, 1)
 	ok(c.t, "publish", err)
 	t.mu.Lock()
@@ -194,4 +200,33 @@ func TestForwardedAndDeadMessages(t *testing.T) {
 	c.put("", "dying", "died", keyed("1"))
 	eventually(t, "the letter is there", func() bool { return r.ready("a") == 1 })
 	same(t, "a has", drain(c, "a"), []string{"died"})
+}
+
+// R624: where a node has gone on alone, an exchange may have the id of another one that was lost with the rest. What queues know of that one makes none of
+// its messages a duplicate, whichever way they come.
+func TestExchangeWithTheIDOfALostOne(t *testing.T) {
+	r, c := onceRig(t)
+	var forces atomic.Int64
+	r.forces = func() int { return int(forces.Load()) }
+	c.exchange("later", "x-delayed-message", map[string]any{"x-delayed-type": "fanout"})
+	ok(t, "bind", c.Bind(Bind{Source: "later", Destination: "once", ToExchange: true}))
+	pub := c.Publisher() // it knows the exchange from before
+	put := func(exchange, body string, p wire.Properties) {
+		t.Helper()
+		is(t, "outcome of "+body, c.putBy(pub, exchange, "", body, p), Accepted)
+	}
+	put("once", "1", keyed("1"))
+	put("once", "1 again", keyed("1"))
+	forces.Store(1)
+	c.declare(DeclareQueue{Name: "any", Durable: true}) // the catalog goes on
+	put("once", "2", keyed("1"))
+	put("once", "2 again", keyed("1"))
+	same(t, "a has", drain(c, "a"), []string{"1", "2"})
+	forces.Store(2)
+	put("later", "3", keyed("1", message.DelayHeader, int32(1)))
+	eventually(t, "it is forwarded", func() bool { return r.Totals().Forwarded == 1 })
+	eventually(t, "it is there", func() bool { return r.ready("a") == 1 })
+	c.declare(DeclareQueue{Name: "another", Durable: true})
+	put("once", "3 again", keyed("1"))
+	same(t, "a has", drain(c, "a"), []string{"3"})
 }

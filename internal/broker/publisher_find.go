@@ -178,19 +178,24 @@ func (p *Publisher) screening(r *rare) *rare {
 
 // screen is what queues are told of an exchange of the vhost that lets nothing through twice.
 func (p *Publisher) screen(id catalog.ExchangeID) *queuehost.Screen {
-	s := p.screens[id]
-	if x := p.view.ExchangeByID(p.c.vhost, id); s == nil && x != nil {
-		if p.screens == nil || len(p.screens) >= maxSlots {
-			p.screens = map[catalog.ExchangeID]*queuehost.Screen{}
-		}
-		s = screenOf(x)
-		p.screens[id] = s
+	s, b := p.screens[id], p.c.b
+	if s != nil && s.Exchange == b.behindForces(uint64(id)) {
+		return s
 	}
+	x := p.view.ExchangeByID(p.c.vhost, id)
+	if x == nil {
+		return nil
+	}
+	if p.screens == nil || len(p.screens) >= maxSlots {
+		p.screens = map[catalog.ExchangeID]*queuehost.Screen{}
+	}
+	s = b.screenOf(x)
+	p.screens[id] = s
 	return s
 }
 
 // screenIn is by way of which exchange a queue is reached that is to be told of it, by what a route has found; nil: of none.
-func screenIn(found []routing.Screened, id catalog.QueueID, v *catalog.View, vhost string) *queuehost.Screen {
+func (b *Broker) screenIn(found []routing.Screened, id catalog.QueueID, v *catalog.View, vhost string) *queuehost.Screen {
 	i, is := slices.BinarySearchFunc(found, uint64(id), func(s routing.Screened, id uint64) int { return cmp.Compare(s.Queue.ID(), id) })
 	if !is {
 		return nil
@@ -199,13 +204,14 @@ func screenIn(found []routing.Screened, id catalog.QueueID, v *catalog.View, vho
 	if x == nil {
 		return nil
 	}
-	return screenOf(x)
+	return b.screenOf(x)
 }
 
-// screenOf is what queues are told of an exchange that lets nothing through twice. That of one exchange is always the same.
-func screenOf(x *catalog.Exchange) *queuehost.Screen {
+// screenOf is what queues are told of an exchange that lets nothing through twice. That of one exchange is always the same, until the catalog is
+// forced: another one may have the id then, of which queues must not know what they know of the first.
+func (b *Broker) screenOf(x *catalog.Exchange) *queuehost.Screen {
 	keys, ms := x.Remembers()
-	s := &queuehost.Screen{Exchange: uint64(x.ID), Keys: keys}
+	s := &queuehost.Screen{Exchange: b.behindForces(uint64(x.ID)), Keys: keys}
 	if ms > 0 {
 		s.Window = queue.Most(ms)
 	}

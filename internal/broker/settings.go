@@ -75,18 +75,22 @@ func (b *Broker) hostSettings(q *catalog.Queue) (s queuehost.Settings) {
 	return s
 }
 
-// generation is that of a view, for a quorum queue. A catalog that was forced goes on where the node was that is left, which may
-// be before what queues have heard of: so the forces count first.
+// generation is that of a view, for a quorum queue.
 func (b *Broker) generation(q *catalog.Queue, v *catalog.View) uint64 {
 	if q.Type != catalog.Quorum {
 		return 0
 	}
-	const commands = 48 // bits; more commands than a catalog sees
-	g := v.Generation()
+	return b.behindForces(v.Generation())
+}
+
+// behindForces is a number of the catalog's as queues are told of it. A catalog that was forced goes on where the node was that is left, which may
+// be before what queues have heard of, and gives the same numbers again: so the forces count first.
+func (b *Broker) behindForces(n uint64) uint64 {
+	const numbers = 48 // bits; more commands than a catalog sees
 	if b.forces != nil {
-		g |= uint64(b.forces()) << commands
+		n |= uint64(b.forces()) << numbers
 	}
-	return g
+	return n
 }
 
 // storeSettings is what the store of an exchange does: it keeps each message for as long as that says, and then forwards it.
