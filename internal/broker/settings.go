@@ -72,6 +72,9 @@ func (b *Broker) hostSettings(q *catalog.Queue) (s queuehost.Settings) {
 	case q.Type == catalog.Quorum:
 		s.ConsumerTimeout = b.settings.ConsumerTimeout
 	}
+	if ms, is := e.DisconnectedTimeout.Value(); is && q.Type == catalog.Quorum {
+		s.Disconnected = max(time.Duration(ms)*time.Millisecond, time.Millisecond)
+	}
 	return s
 }
 

@@ -101,9 +101,9 @@ var since3 = map[string]argument{
 	"x-max-in-memory-length":    {types: "q", check: checkCount, there: always}, // of no effect, as in RabbitMQ
 	"x-max-in-memory-bytes":     {types: "q", check: checkCount, there: always},
 
-	// Of no effect: how long a node may be away is the same for all queues, and members go where there are fewest.
 	"x-consumer-disconnected-timeout": {types: "q", check: checkCount, there: always},
-	"x-member-placement-tag":          {types: "q", check: checkTag, there: always},
+	// Of no effect: members go where there are fewest.
+	"x-member-placement-tag": {types: "q", check: checkTag, there: always},
 }
 
 // since4 are those of which the fourth rules say something else again.

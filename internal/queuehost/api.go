@@ -195,6 +195,8 @@ type Settings struct {
 	queue.Settings                // AutoDelete is the definition's
 	Expires         time.Duration // the queue goes when it was not used for so long; 0: it stays
 	ConsumerTimeout time.Duration // a delivery is given to others when it was not settled for so long; 0: never
+	// Disconnected is how long consumers on a node that is silent keep what they hold of a quorum queue; 0: until the node is Gone.
+	Disconnected time.Duration
 	// Delays says that publishes wait before they are ready: for Delay, or as long as their own header says, if that is more. A queue
 	// that forwards goes by the header alone, and leaves all else that messages say of themselves to where they go.
 	Delays bool

@@ -61,7 +61,8 @@ func openReal(t testing.TB, fs vfs.FS, dir string, queues int, tail int64) *real
 	if _, mem := fs.(*vfs.Mem); mem {
 		snapshots = 50
 	}
-	r.node = replica.Open(replica.Options{Log: log, Logger: quiet, SnapshotEntries: snapshots})
+	// The machine may stand still for as long as it likes.
+	r.node = replica.Open(replica.Options{Log: log, Logger: quiet, SnapshotEntries: snapshots, Overdue: time.Hour, CloseWait: time.Hour})
 	node.Store(r.node)
 	r.reg = New(Options{Log: log, Node: r.node, Logger: quiet, TailCache: tail})
 	if err := r.node.Replay(r.reg.Host); err != nil {

@@ -28,6 +28,7 @@ const everyProcess = math.MaxUint64
 // nodeHealth is what is known of one node.
 type nodeHealth struct {
 	suspect     bool
+	since       int64  // clock.Mono when it became so
 	incarnation uint64 // the latest process that was heard of
 	gone        uint64 // this process of it, and those before, count as dead; 0: none does
 }
@@ -50,9 +51,30 @@ func (h *health) change(node uint64, fn func(*nodeHealth)) bool {
 	return n != was
 }
 
+// over reports whether a process of the node counts as dead to a queue that bears with it for so long, in ns; 0: as long as everybody does. If
+// it is only a matter of time, it is over at at.
+func (n *nodeHealth) over(incarnation uint64, patience, now int64) (is bool, at int64) {
+	switch {
+	case incarnation < n.incarnation || n.gone == everyProcess:
+		return true, 0
+	case patience == 0:
+		return incarnation <= n.gone, 0
+	case !n.suspect:
+		return false, 0
+	}
+	at = n.since + patience
+	return now >= at, at
+}
+
 // Suspect says that a node has not been heard of lately: quorum queues led here give
 // its consumers nothing new.
-func (r *Registry) Suspect(node uint64) { r.newsOf(node, func(n *nodeHealth) { n.suspect = true }) }
+func (r *Registry) Suspect(node uint64) {
+	r.newsOf(node, func(n *nodeHealth) {
+		if !n.suspect {
+			n.suspect, n.since = true, r.o.Clock.Mono()
+		}
+	})
+}
 
 // Trust takes Suspect, and Gone, back.
 func (r *Registry) Trust(node uint64) {
@@ -60,7 +82,7 @@ func (r *Registry) Trust(node uint64) {
 }
 
 // Gone says that a process of a node counts as dead, until it is trusted again: what its sessions
-// with quorum queues led here hold goes back to the queues.
+// with quorum queues led here hold goes back to the queues, but for those that say themselves how long they bear with it.
 func (r *Registry) Gone(node, incarnation uint64) {
 	r.newsOf(node, func(n *nodeHealth) { n.gone = max(n.gone, incarnation) })
 }

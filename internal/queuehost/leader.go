@@ -124,15 +124,20 @@ func (h *host) resumed(p *pack, ef *queue.Effect) {
 // are suspect, are not any more, or end.
 func (h *host) packNodes(p *pack) {
 	l := h.lead
-	if !l.look.Swap(false) {
+	if !l.look.Swap(false) && h.alert.Load()&alertDue == 0 { // the time of one of them may have come
 		return
 	}
+	now := h.reg.o.Clock.Mono()
 	for _, node := range sortedKeys(l.sessions) {
 		ls := l.sessions[node]
 		known := h.reg.health.of(node)
+		over, at := known.over(ls.incarnation, h.patience(), now)
+		if !over && at > 0 {
+			h.reg.dues.set(h, at)
+		}
 		c := queue.Command{Session: ls.id}
 		switch {
-		case ls.incarnation <= known.gone || ls.incarnation < known.incarnation:
+		case over:
 			c.Kind, c.Blameless = queue.SessionDead, true
 			p.ended = append(p.ended, ls)
 			delete(l.sessions, node)
@@ -147,6 +152,14 @@ func (h *host) packNodes(p *pack) {
 		p.cmds = append(p.cmds, c)
 		p.must = true
 	}
+}
+
+// patience is for how many ns the queue bears with a node that is silent; 0: as long as everybody does.
+func (h *host) patience() int64 {
+	if s := h.known().Settings; s != nil {
+		return int64(s.Disconnected)
+	}
+	return 0
 }
 
 // forgetEnded forgets the consumers of sessions that have ended.

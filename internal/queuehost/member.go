@@ -27,7 +27,7 @@ type lead struct {
 	sessions map[uint64]*leadSession // by node; while serving
 	named    uint64                  // sessions named in the entry being packed
 	looked   int                     // of the urgent ops: they can wait
-	look     atomic.Bool             // what is known of nodes has changed
+	look     atomic.Bool             // what is known of nodes has changed, or how long the queue bears with them
 	release  atomic.Bool             // what is held back is to be packed
 	serving  bool
 	listed   bool // in Registry.holders

@@ -150,6 +150,9 @@ func (r *Registry) SetSettings(id seglog.GroupID, s Settings) {
 			break
 		}
 	}
+	if h.lead != nil {
+		h.lead.look.Store(true)
+	}
 	h.alert.Or(alertSettings)
 	h.group.Wake()
 }

@@ -16,6 +16,7 @@ func TestQuorumHolderIsLost(t *testing.T) {
 	t.Run("getters", func(t *testing.T) { manyGetters(t, w) })
 	t.Run("next get", func(t *testing.T) { nextGetOfALostNode(t, w) })
 	t.Run("limit", func(t *testing.T) { lostNodesAreNoFailures(t, w) })
+	t.Run("patience", func(t *testing.T) { patienceWithALostNode(t, w) })
 }
 
 // both declares a queue of each type, which the first node serves.
@@ -119,4 +120,26 @@ func lostNodesAreNoFailures(t *testing.T, w *web) {
 	d := get(t, w.node[1].open(), q, false)
 	equal(t, "the last delivery", countsOf(d), "true 5 <nil>")
 	ok(t, d.Ack(false))
+}
+
+// R660: how long consumers on a node that is lost keep what they hold is said by the queue, or by a policy, which counts at once.
+func patienceWithALostNode(t *testing.T, w *web) {
+	const key = "x-consumer-disconnected-timeout"
+	queues := []string{w.quorum(0, "impatient", key, 300), w.quorum(0, "patient", key, 3600_000)}
+	for _, q := range queues {
+		publishes(t, w.node[0].confirming(), "", q, "x")
+		next(t, consume(t, w.node[2].open(), q))
+	}
+	ok(t, w.node[2].Kill())
+	for i, q := range queues {
+		if i == 1 {
+			equal(t, "held of the patient one", w.node[0].listing(q).Unacked, 1)
+			w.node[0].does("set_policy", "patience", "^"+q+"$", `{"consumer-disconnected-timeout":1}`)
+		}
+		d := next(t, consume(t, w.node[1].open(), q))
+		equal(t, q, countsOf(d), "true 1 <nil>")
+		ok(t, d.Ack(false))
+	}
+	w.node[0].does("clear_policy", "patience")
+	ok(t, w.node[2].Start())
 }
