@@ -400,6 +400,13 @@ var Differences = []Difference{
 		Why:      "a message that nobody has is not a duplicate",
 	},
 	{
+		ID:       "active-column",
+		Subject:  "`single_active_consumer_tag` of `list_queues`",
+		RabbitMQ: "in its management alone",
+		Holdfast: "a column of `ctl list_queues`",
+		Why:      "who is active is a question for the command line, too",
+	},
+	{
 		ID:       "policy-types",
 		Subject:  "`--apply-to classic_queues`, `quorum_queues` and `streams` of a policy",
 		RabbitMQ: "unknown",

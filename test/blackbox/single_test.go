@@ -26,6 +26,9 @@ func TestSingleActiveConsumer(t *testing.T) {
 						return strings.Contains(ctl(t, "list_consumers", "-q", "queue_name", "consumer_tag", "active", "activity_status"), q+"\t"+row+"\n")
 					})
 				}
+				if pick(t, "active-column", true, false) {
+					return
+				}
 				eventually(t, "queues: "+active, func() bool {
 					return strings.Contains(ctl(t, "list_queues", "-q", "name", "single_active_consumer_tag"), q+"\t"+active+"\n")
 				})
