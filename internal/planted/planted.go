@@ -43,6 +43,7 @@ const (
 	KeyStays          // the key of a message that is gone stays
 	KeyFreed          // the key of a message is free as soon as it is handed out
 	NumbersSkipped    // all numbers of a publisher below one that was accepted count as accepted
+	ScreensMixed      // keys count for all exchanges that let nothing through twice alike
 	PauseLeaks        // now and then a message of a queue that is paused is delivered
 	DelayHalved       // a message waits for half of its time
 	LimitEarly        // a message that has come back as often as it may is dead
@@ -74,6 +75,7 @@ const (
 	LettersUntold     // a new leader does not hand over the dead letters that it finds
 	DueUndone         // nobody wakes when a message expires
 	DelayUnread       // what a message says of its own delay is not looked at
+	ScreenUnsent      // a part of a transaction does not say by way of which exchange it comes that lets nothing through twice
 
 	// node/catgroup
 	CommandSkipped // a node leaves out a command of another one now and then
@@ -168,6 +170,8 @@ var names = [...]string{
 	KeyStays:           "key stays",
 	KeyFreed:           "key freed early",
 	NumbersSkipped:     "numbers skipped",
+	ScreensMixed:       "keys of exchanges mixed",
+	ScreenUnsent:       "screen not sent",
 }
 
 // String returns the mistake's name.

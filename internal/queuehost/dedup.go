@@ -2,6 +2,7 @@ package queuehost
 
 import (
 	"holdfast/internal/message"
+	"holdfast/internal/planted"
 	"holdfast/internal/queue"
 	"holdfast/internal/wire"
 )
@@ -60,6 +61,9 @@ func (p *pack) keyed(c *queue.Command, m *Publish) {
 // of is what an Enqueue says of the screen, with the time that the message asks for, if it does.
 func (s *Screen) of(key queue.Key, p wire.Properties) *queue.Screen {
 	x := &queue.Screen{Exchange: s.Exchange, Key: key, Window: s.Window, Keys: s.Keys}
+	if planted.Is(planted.ScreensMixed) {
+		x.Exchange = 1
+	}
 	if ms, ok := message.CacheTTL(p); ok {
 		x.Window = queue.Most(ms)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"holdfast/internal/amqperr"
 	"holdfast/internal/bytecodec"
+	"holdfast/internal/planted"
 	"holdfast/internal/queue"
 	"holdfast/internal/seglog"
 	"holdfast/internal/wire"
@@ -143,7 +144,7 @@ func appendPublish(dst []byte, p *Publish) []byte {
 	if n > 0 {
 		dst = bytecodec.AppendUint(dst, uint64(n))
 	}
-	if s := p.Screen; s != nil {
+	if s := p.Screen; s != nil && (p.part == 0 || !planted.Is(planted.ScreenUnsent)) {
 		dst[at] |= pubScreened
 		dst = bytecodec.AppendUint(bytecodec.AppendUint(bytecodec.AppendUint(dst, s.Exchange), uint64(s.Window)), s.Keys)
 	}

@@ -26,13 +26,14 @@ type record struct {
 	purgeable  bool // a purge may have taken it
 	seen       bool // a delivery of it has come to somebody, whoever that was
 
-	rank      int    // by its priority
-	expires   int64  // ms after its publish; 0: not by itself
-	tx        *tx    // that it is part of
-	key       uint64 // by which its queue looks whether it comes twice; 0: it has none
-	delay     int64  // ms that it waits before it is ready
-	examined  bool   // that counts
-	born      int64  // clock.Mono: when it was published
+	rank      int               // by its priority
+	expires   int64             // ms after its publish; 0: not by itself
+	tx        *tx               // that it is part of
+	key       uint64            // by which its queue looks whether it comes twice; 0: it has none
+	screen    *queuehost.Screen // the exchange that lets nothing through twice by which it comes, if it does
+	delay     int64             // ms that it waits before it is ready
+	examined  bool              // that counts
+	born      int64             // clock.Mono: when it was published
 	toldAt    int64
 	doneAt    int64
 	discarded bool   // a consumer has rejected it
@@ -71,7 +72,7 @@ type checker struct {
 
 // Stats are counts of a run.
 type Stats struct {
-	Published, Delivered, Redelivered, Accepted, Unknown, Refused, Full, Damages, PutBack, Hits, Repaired, Commands, Restored, Buried, Carried, compared, counted int
+	Published, Delivered, Redelivered, Accepted, Unknown, Refused, Full, Damages, PutBack, Hits, Repaired, Commands, Restored, Buried, Carried, Screened, Twice, compared, counted int
 
 	Policies, Pauses, Transactions, Letters, Deaths int
 

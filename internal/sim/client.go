@@ -196,7 +196,7 @@ func (c *client) publish(n int) {
 		m := w.message(r)
 		c.seq++
 		c.under[c.seq] = r
-		ps = append(ps, queuehost.Publish{Message: m, Persistent: persistent, Ticket: c, Seq: c.seq, Credit: c.credit})
+		ps = append(ps, queuehost.Publish{Message: m, Persistent: persistent, Screen: r.screen, Ticket: c, Seq: c.seq, Credit: c.credit})
 	}
 	c.h.Publish(ps)
 }

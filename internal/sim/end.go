@@ -276,15 +276,21 @@ func (w *World) useAll() {
 func (w *World) compare() {
 	for _, r := range w.check.records {
 		w.check.stats.Published++
+		if r.screen != nil {
+			w.check.stats.Screened++
+		}
 		switch {
 		case !r.told:
 		case r.outcome == queuehost.Accepted:
 			w.check.stats.Accepted++
 			q := r.by.q
 			lost := !r.persistent && q.home != 0 && q.crashes > r.crashes // by rights
-			if !r.done && !q.deleted && !r.purgeable && !lost && !r.leftUntold() && !w.check.isRepeated(r) {
+			if !r.done && !q.deleted && !r.purgeable && !lost && !r.leftUntold() && (!w.check.isRepeated(r) || r.screen != nil && !w.check.isThere(r)) {
 				w.failf("message %d was accepted and is lost (delivered %d times)", r.id, r.delivered)
 				return
+			}
+			if r.screen != nil && !r.isSeen() {
+				w.check.stats.Twice++
 			}
 		case r.outcome == queuehost.Refused:
 			w.check.stats.Refused++

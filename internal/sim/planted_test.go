@@ -77,6 +77,8 @@ var noticed = []struct {
 	{planted.KeyStays, 20482, 300},
 	{planted.KeyFreed, 20481, 300},
 	{planted.NumbersSkipped, 20513, 300},
+	{planted.ScreensMixed, 20481, 300},
+	{planted.ScreenUnsent, 20483, 300},
 }
 
 // A simulation that notices nothing proves nothing. Without the mistake the same seed has nothing to complain about.

@@ -37,6 +37,7 @@ type simQueue struct {
 	delay     int64                // of its arguments, ms; -1: its messages do not wait, whatever they say
 	keyed     map[uint64][]*record // by key, of a queue that looks for messages that come twice; nil: it does not
 	keys      keySource            // what those keys are
+	passed    [len(screens)]uint64 // the last key by way of each exchange
 	flipped   int64                // clock.Mono: when people have paused it last, or had it go on
 	seen      seen
 	expires   time.Duration // after so long without use it goes; 0: it stays
@@ -96,6 +97,9 @@ func (w *World) met(q *catalog.Queue, v *catalog.View) {
 		s.expires, s.used = time.Duration(ms)*time.Millisecond, w.clk.Mono()
 		if _, is := q.Args.Get("x-message-deduplication"); is {
 			s.keyed, s.keys = map[uint64][]*record{}, keysOf(q.Args)
+		}
+		if s.keyed == nil && w.o.Carried && q.ID%2 == 0 { // it is bound to exchanges that do
+			s.keyed, s.keys = map[uint64][]*record{}, screenKeys
 		}
 		if d, is := q.Args.Get("x-delivery-delay"); is {
 			s.delay, _ = d.Int()

@@ -125,9 +125,12 @@ func (w *World) properties(r *record) (p []byte) {
 		headers[message.DelayHeader] = ms
 	}
 	if q := r.by.q; q.keyed != nil && w.rng.IntN(2) == 0 { // one of the last ones again, perhaps
-		if q.keys == publisherKeys {
+		switch q.keys {
+		case publisherKeys:
 			w.number(r, headers)
-		} else {
+		case screenKeys:
+			w.pass(r, headers)
+		default:
 			r.key = uint64(len(q.keyed)) + 1
 			r.key -= min(r.key-1, uint64(w.rng.IntN(6)))
 			headers[message.DeduplicationHeader] = int64(r.key)

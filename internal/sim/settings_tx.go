@@ -34,7 +34,8 @@ func (c *client) commit() {
 		persistent := w.rng.IntN(2) == 0
 		r := w.check.publish(c, persistent)
 		r.tx = t
-		put.Publishes = append(put.Publishes, queuehost.Publish{Message: w.message(r), Persistent: persistent, Credit: c.credit})
+		m := w.message(r)
+		put.Publishes = append(put.Publishes, queuehost.Publish{Message: m, Persistent: persistent, Screen: r.screen, Credit: c.credit})
 		t.published = append(t.published, r)
 	}
 	for _, s := range []*consumer{c.sub, c.getter} {

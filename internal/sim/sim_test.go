@@ -37,7 +37,7 @@ const (
 // change is not blamed for what was there before it.
 func aFew(i uint64) uint64 { return i%kinds*kindSeeds + 3000 + i/kinds }
 
-// TestSeeds proves requirements of quorum queues over random histories: a few, or those asked for. R590, R591, R592
+// TestSeeds proves requirements of quorum queues over random histories: a few, or those asked for. R590, R591, R592, R648
 func TestSeeds(t *testing.T) {
 	n, from, steps := *seeds, *first, *acts
 	if n > 0 && steps == 0 {
@@ -106,6 +106,8 @@ func (s *Stats) add(o Stats) {
 	s.Letters += o.Letters
 	s.Deaths += o.Deaths
 	s.Carried += o.Carried
+	s.Screened += o.Screened
+	s.Twice += o.Twice
 	s.Committed += o.Committed
 	s.Uncommitted += o.Uncommitted
 	s.compared += o.compared

@@ -19,7 +19,22 @@ const (
 	windowKeys    keySource = iota // a header, for a time
 	liveKeys                       // a header, as long as the message is in the queue
 	publisherKeys                  // the numbers that their publisher gives them
+	screenKeys                     // a header, by way of exchanges that let nothing through twice: it keeps none of its own
 )
+
+// screens are those exchanges: of one it remembers a key as long as there is room, which no seed uses up, of the other for a time.
+var screens = [...]*queuehost.Screen{{Exchange: 1 << 30, Keys: 1 << 20}, {Exchange: 1<<30 + 1, Keys: 1 << 20, Window: queue.Most(twice)}}
+
+// pass has a message come by way of one of the exchanges, with a new key or one of the last ones again. What came by way of the other one counts for
+// nothing, be the key the same.
+func (w *World) pass(r *record, headers map[string]any) {
+	x := w.rng.IntN(len(screens))
+	last := &r.by.q.passed[x]
+	n := *last + 1 - min(*last, uint64(w.rng.IntN(6)))
+	*last = max(*last, n)
+	r.screen, r.key = screens[x], uint64(x+1)<<40|n
+	headers[message.DeduplicationHeader] = int64(n)
+}
 
 // otherKeys has a queue tell messages apart by something else than a header within a time, perhaps.
 func (w *World) otherKeys(args map[string]any) {
@@ -146,6 +161,18 @@ func (k *checker) isRepeated(r *record) bool {
 	}
 	for _, o := range k.sameKey(r) {
 		if o != r && !(o.told && o.outcome == queuehost.Refused) && !o.passes(r) && (o.isSeen() || !o.told || o.outcome != r.outcome || o.purgeable || o.leftUntold() || r.by.q.crashes > o.crashes) {
+			return true
+		}
+	}
+	return false
+}
+
+// isThere reports whether one of the messages that came by way of the same exchange with the key of an accepted one was in the queue, as far as anybody can
+// tell: that it may have been is not enough for a publisher that was told so of another one.
+func (k *checker) isThere(r *record) bool {
+	q := r.by.q
+	for _, o := range k.sameKey(r) {
+		if o.isSeen() || o.seen || o.purgeable || o.leftUntold() || q.home != 0 && !o.persistent && !r.persistent && q.crashes > o.crashes {
 			return true
 		}
 	}
