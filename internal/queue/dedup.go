@@ -60,10 +60,23 @@ func (x *extra) keyed(c *Command) bool {
 // forever reports whether keys are kept for longer than their messages.
 func (s *Settings) forever() bool { return s.Window > 0 || s.Deduplicate == PublisherKey }
 
-// rekey begins anew if other keys count from now on.
-func (x *extra) rekey(old *Settings) {
-	if x.set.Deduplicate != old.Deduplicate || x.set.forever() != old.forever() {
-		x.keys = keys{}
+// rekey begins anew if other keys count from now on. What is under way in transactions has keys of the old kind: by the new one all messages of a
+// publisher would be the same.
+func (m *Machine) rekey(old *Settings) {
+	x := m.extra
+	if x.set.Deduplicate == old.Deduplicate && x.set.forever() == old.forever() {
+		return
+	}
+	x.keys = keys{}
+	for _, s := range m.sessions {
+		for _, t := range s.under {
+			blocks := t.blocks
+			t.blocks = nil
+			for _, p := range blocks {
+				p.key, p.seq = Key{}, 0
+				t.add(p) // some may be alike now
+			}
+		}
 	}
 }
 
@@ -83,7 +96,7 @@ func (m *Machine) isRepeated(c *Command) bool {
 	if !is {
 		return false
 	}
-	if d, mortal, _ := x.deadlines.at(n, n); mortal && int64(d) <= m.now { // it is still there, and has no time left
+	if d, mortal, _ := x.deadlines.at(n, n); mortal && int64(d) <= m.now && m.isReady(n) { // it is still there, and has no time left
 		x.keys.forget(n, n)
 		return false
 	}

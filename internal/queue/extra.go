@@ -59,7 +59,7 @@ func (m *Machine) set(c *Command, fx *Effects) {
 	x := m.rare()
 	old, noted := x.set, x.sized()
 	x.set = s
-	x.rekey(&old)
+	m.rekey(&old)
 	if !x.sized() {
 		x.sizes, x.unweighed, x.readyBytes, x.dead.bytes = notes{}, notes{}, 0, 0
 	} else if !noted {

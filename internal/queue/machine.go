@@ -155,6 +155,12 @@ func (m *Machine) Next(lane uint8) Number {
 // Ready returns how many messages are ready.
 func (m *Machine) Ready() uint64 { return m.ready }
 
+// isReady reports whether a message is ready.
+func (m *Machine) isReady(n Number) bool {
+	lane := int(n.Lane())
+	return lane < len(m.lanes) && m.lanes[lane].runs.has(n)
+}
+
 // ReadyOf returns how many messages of a lane are ready.
 func (m *Machine) ReadyOf(lane uint8) uint64 {
 	if int(lane) >= len(m.lanes) {

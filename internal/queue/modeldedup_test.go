@@ -43,7 +43,7 @@ func (m *model) repeated(c *Command) bool {
 	case m.set.Window > 0:
 		return slices.ContainsFunc(m.keys.window, func(s seen) bool { return s.key == key && !(c.Persistent && s.transient) })
 	}
-	return slices.ContainsFunc(m.messages, func(x *modelMessage) bool { return x.key == key && x.dead == 0 && !m.due(x) })
+	return slices.ContainsFunc(m.messages, func(x *modelMessage) bool { return x.key == key && x.dead == 0 && !(m.due(x) && x.isReady()) })
 }
 
 func (m *model) keep(c *Command, x *modelMessage) {
@@ -197,6 +197,15 @@ func (m *model) rekey(old *Settings) {
 		m.keys = modelKeys{}
 		for _, x := range m.messages {
 			x.key = Key{}
+		}
+		for _, s := range m.sessions {
+			for _, t := range s.under {
+				for i := range t.enqueues {
+					terms := *t.enqueues[i].terms()
+					terms.Key, terms.Sequence = Key{}, 0
+					t.enqueues[i].Terms = &terms
+				}
+			}
 		}
 	}
 	m.keepWindow()

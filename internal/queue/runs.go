@@ -220,6 +220,12 @@ func (s *runs) find(n Number) (bi, i int) {
 	return bi, i
 }
 
+// has reports whether a number is in.
+func (s *runs) has(n Number) bool {
+	bi, i := s.find(n)
+	return bi < len(s.blocks) && s.blocks[bi].live()[i].first <= n
+}
+
 // split halves a full block and returns where place i of it has gone.
 func (s *runs) split(bi, i int) (*block, int) {
 	b := s.blocks[bi]
