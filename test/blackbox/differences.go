@@ -148,6 +148,13 @@ var Differences = []Difference{
 		Why:      "as RabbitMQ 4.3",
 	},
 	{
+		ID:       "local-random",
+		Subject:  "Exchanges of the type `x-local-random`",
+		RabbitMQ: "unknown",
+		Holdfast: "there; see [exchanges.md](exchanges.md)",
+		Why:      "as RabbitMQ 4",
+	},
+	{
 		ID:       "history-order",
 		Subject:  "What an exchange gets that is bound to a recent-history exchange",
 		RabbitMQ: "the latest messages, the newest first",
