@@ -214,7 +214,7 @@ func (m *mesh) replyAt(node uint64, vhost, name string) bool {
 	}
 	t, err := ask(m.life, m.links, other.Addr, asked{What: askReply, Name: &replyName{vhost, name}}, replyWait)
 	if err != nil {
-		m.n.log.Warn("nobody can say whether a direct reply-to consumer is there", "node", other.Name, "error", err)
+		m.n.log.Debug("nobody can say whether a direct reply-to consumer is there", "node", other.Name, "error", err)
 	}
 	return t.There
 }
