@@ -215,11 +215,12 @@ func (c *carrier) letter(x *letter, q *catalog.Queue, wanted bool) int64 {
 			c.lineUp(x, m, v.Persistent, c.ticket(target), c.screen(id))
 		}
 	}
-	if posted {
-		m = queuehost.Reply(m, c.s.vhost, c.firstKey())
-	}
 	if out != nil {
-		c.lineUp(x, m, v.Persistent, &letterTicket{s: c.s, out: out, target: outID}, nil)
+		t := &letterTicket{s: c.s, out: out, target: outID}
+		c.lineUp(x, m, v.Persistent, t, nil)
+		if posted {
+			t.lined.publishes[0].For = queuehost.NewAddressee(c.s.vhost, c.firstKey())
+		}
 	}
 	if x.left == 0 && !x.failed { // all that it is for have it
 		c.arrive(x)

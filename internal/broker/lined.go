@@ -9,8 +9,9 @@ import (
 // slot lines up what is to go to one queue.
 type slot struct {
 	handle *queuehost.Handle
-	lined  *lined // nil when nothing is
-	reply  string // not "": handle is a mailbox, and this the name of a consumer that it leads to. Then it lines nothing up itself, see line
+	lined  *lined               // nil when nothing is
+	reply  string               // not "": handle is a mailbox, and this the name of a consumer that it leads to. Then it lines nothing up itself, see line
+	to     *queuehost.Addressee // the same
 }
 
 // lined is messages lined up for one queue. It is borrowed between the first
@@ -48,11 +49,8 @@ func (p *Publisher) lineUp(s *slot, q *queuehost.Publish) {
 	if l == nil {
 		l = p.line(s)
 	}
+	q.For = s.to
 	l.publishes = append(l.publishes, *q)
-	if s.reply != "" {
-		m := &l.publishes[len(l.publishes)-1].Message
-		*m = queuehost.Reply(*m, p.c.vhost, s.reply)
-	}
 }
 
 // line returns what is lined up for a queue: one list, whenever its route was found. All replies to consumers of one node are in one.

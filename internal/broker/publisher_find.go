@@ -229,7 +229,7 @@ func (p *Publisher) findNamed(dst []*slot, name string) []*slot {
 	} else if h = b.replyHandle(vhost, name); h == nil && strings.HasPrefix(name, replyPrefix) {
 		if m := b.mailbox(p.view, name); m != nil {
 			if !slices.ContainsFunc(dst, func(s *slot) bool { return s.reply == name }) {
-				dst = append(dst, &slot{handle: m, reply: name})
+				dst = append(dst, &slot{handle: m, reply: name, to: queuehost.NewAddressee(vhost, name)})
 			}
 			return dst
 		}

@@ -132,6 +132,32 @@ func TestRepliesToAnotherNode(t *testing.T) {
 	arrive(t, "the other", more, append(copies, "last", "after a look at the catalog")...)
 }
 
+// R569: a reply that names very many consumers, who may be made up, is in memory once.
+func TestReplyToVeryMany(t *testing.T) {
+	one, two := twoNodes(t)
+	asking, serving := two.connect(), one.connect()
+	name, got, _ := asking.asks(1)
+	const many = 500
+	names := []any{name}
+	for range many - 1 {
+		names = append(names, two.replyName())
+	}
+	p, told := serving.Publisher(), newTickets(many)
+	props := wire.NewProperties(wire.PropertySet{}).WithHeaders(wire.NewTable(map[string]any{"CC": names}))
+	body := strings.Repeat("x", 100_000)
+	if n, err := publish(p, "", name, props, body, told, 1); err != nil || n != many {
+		t.Fatalf("the reply goes to %d queues: %v", n, err)
+	}
+	for i := range p.dirty[0].lined.publishes {
+		if head := p.dirty[0].lined.publishes[i].Message.Head; &head[0] != &p.dirty[0].lined.publishes[0].Message.Head[0] {
+			t.Fatalf("reply %d is a copy of %d bytes", i, len(head))
+		}
+	}
+	p.Flush()
+	wait(t, told.done)
+	arrive(t, "the reply", got, body)
+}
+
 // R570: names that nobody can have, of no node of the cluster, or in a cluster whose nodes do not all take replies from others, lead
 // nowhere; those that this node or another one can have given are never returned.
 func TestNamesOfReplies(t *testing.T) {

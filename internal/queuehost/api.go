@@ -63,6 +63,8 @@ type Publish struct {
 	// Screen, if not nil, is an exchange that the message has come through which lets nothing through twice. Only a message with a key
 	// (message.HeaderKey) can be a duplicate.
 	Screen *Screen
+	// For is whom it is for, of what is published to a Mailbox; nil for any other.
+	For *Addressee
 	// Ticket hears the outcome as Seq. Nil: nobody waits.
 	Ticket Ticket
 	Seq    uint64

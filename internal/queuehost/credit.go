@@ -49,7 +49,7 @@ const inboxLimit = 512 << 10
 const overhead = 256
 
 // cost is what a publish is charged with.
-func (p *Publish) cost() int64 { return int64(p.Message.Size()) + overhead }
+func (p *Publish) cost() int64 { return int64(p.Message.Size()+p.For.size()) + overhead }
 
 // newCreditPool makes one that lets a connection hold incomplete of what is not complete, or as much as all may together, if that is more.
 func newCreditPool(perConnection, node, incomplete int64) *creditPool {

@@ -93,8 +93,8 @@ func (f *far) sendPublishes(o *op) bool {
 		}
 		n := 1
 		if chunks := ps[0].Message.Chunks; len(chunks) == 0 {
-			for bytes := len(ps[0].Message.Head); n < len(ps) && n < maxMessages && len(ps[n].Message.Chunks) == 0; n++ {
-				if bytes += len(ps[n].Message.Head); bytes > messageSize {
+			for bytes := ps[0].headSize(); n < len(ps) && n < maxMessages && len(ps[n].Message.Chunks) == 0; n++ {
+				if bytes += ps[n].headSize(); bytes > messageSize {
 					break
 				}
 			}

@@ -148,7 +148,11 @@ func appendPublish(dst []byte, p *Publish) []byte {
 		dst[at] |= pubScreened
 		dst = bytecodec.AppendUint(bytecodec.AppendUint(bytecodec.AppendUint(dst, s.Exchange), uint64(s.Window)), s.Keys)
 	}
-	return bytecodec.AppendBytes(dst, p.Message.Head)
+	dst = bytecodec.AppendUint(dst, uint64(p.headSize()))
+	if p.For != nil {
+		dst = append(dst, p.For.head...)
+	}
+	return append(dst, p.Message.Head...)
 }
 
 // publish cuts a publish. chunks are the pieces that have come; a publish in chunks

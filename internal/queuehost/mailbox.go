@@ -2,12 +2,11 @@ package queuehost
 
 import (
 	"holdfast/internal/bytecodec"
-	"holdfast/internal/message"
 	"holdfast/internal/seglog"
 )
 
 // A mailbox is how replies get to the consumers of direct reply-to that another node has: their queues are in no catalog, so one far
-// stands for all of that node's. A session of it is like any other, but that each of its publishes says whom it is for (Reply), and that
+// stands for all of that node's. A session of it is like any other, but that each of its publishes says whom it is for (Addressee), and that
 // the home looks up the queue for each (Options.Reply). Whoever replies is told the same whether the consumer is there or has left:
 // every outcome is Accepted. The link breaking is no exception: nobody could tell whether the consumer is still there.
 
@@ -21,7 +20,7 @@ const (
 func isMailbox(id seglog.GroupID) bool { return firstMailbox <= id && id <= lastMailbox }
 
 // Mailbox returns what takes replies for the consumers of another node, made if it is not there; nil if there are no links to other nodes.
-// What is published to it was made by Reply. It stays for good, so node must be one of the cluster's.
+// What is published to it has an Addressee. It stays for good, so node must be one of the cluster's.
 func (r *Registry) Mailbox(node uint64) *Handle {
 	r.near.mu.RLock()
 	h := r.near.mailboxes[node]
@@ -40,15 +39,28 @@ func (r *Registry) Mailbox(node uint64) *Handle {
 	return h
 }
 
-// Reply returns m as a mailbox takes it: for the consumer that has this name in a virtual host. The chunks are those of m.
-func Reply(m message.Message, vhost, name string) message.Message {
-	head := make([]byte, 0, len(vhost)+len(name)+len(m.Head)+4)
-	head = bytecodec.AppendBytes(bytecodec.AppendBytes(head, vhost), name)
-	m.Head = append(head, m.Head...)
-	return m
+// Addressee is whom a reply is for. It goes before the message's head, and only into the link's buffer: replies to many, who may be
+// made up, share the message.
+type Addressee struct{ head []byte }
+
+// NewAddressee is the consumer that has this name in a virtual host.
+func NewAddressee(vhost, name string) *Addressee {
+	head := make([]byte, 0, len(vhost)+len(name)+4)
+	return &Addressee{bytecodec.AppendBytes(bytecodec.AppendBytes(head, vhost), name)}
 }
 
-// addressee cuts what Reply has put before a message's own head, and leaves that.
+// size is how many bytes it takes.
+func (a *Addressee) size() int {
+	if a == nil {
+		return 0
+	}
+	return len(a.head)
+}
+
+// headSize is how many bytes of a publish go over the link as its head.
+func (p *Publish) headSize() int { return p.For.size() + len(p.Message.Head) }
+
+// addressee cuts what stands before a message's own head, and leaves that.
 func (c *cut) addressee() (vhost, name []byte) { return c.Bytes(), c.Bytes() }
 
 // told is what a publisher is told of an outcome.

@@ -35,7 +35,7 @@ func TestRepliesLive(t *testing.T) {
 			credit := p.entry.NewCredit()
 			for i := range each {
 				told := make(chan Outcome, 1)
-				box.Publish([]Publish{{Message: Reply(text(fmt.Sprint(who, " ", i)), "", fmt.Sprint(i%consumers)), Ticket: onceTold{told}, Credit: credit}})
+				box.Publish([]Publish{{Message: text(fmt.Sprint(who, " ", i)), For: NewAddressee("", fmt.Sprint(i%consumers)), Ticket: onceTold{told}, Credit: credit}})
 				if o := <-told; o != Accepted {
 					t.Errorf("reply %d of %d: %v", i, who, o)
 				}

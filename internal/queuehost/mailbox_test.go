@@ -50,7 +50,7 @@ func newReplyRig(t testing.TB, opts ...rigOptions) *replyRig {
 // reply makes a reply, with a ticket.
 func (r *replyRig) reply(vhost, name string, m message.Message, credit *Credit) Publish {
 	r.sent++
-	return Publish{Message: Reply(m, vhost, name), Ticket: r.told, Seq: r.sent, Credit: credit}
+	return Publish{Message: m, For: NewAddressee(vhost, name), Ticket: r.told, Seq: r.sent, Credit: credit}
 }
 
 // settled checks that all replies are accepted, each once, and that nothing is under way any more.
@@ -132,7 +132,7 @@ func TestMailbox(t *testing.T) {
 		t.Error("a node without links has a mailbox")
 	}
 	// Another node may mean others by the same ids.
-	r.home.Mailbox(entryNode).Publish([]Publish{{Message: Reply(text("x"), "/", "x")}})
+	r.home.Mailbox(entryNode).Publish([]Publish{{Message: text("x"), For: NewAddressee("/", "x")}})
 	r.box.Publish([]Publish{r.reply("/", "a", text("y"), nil)})
 	r.step()
 	r.settled(t, "both ways")
@@ -169,7 +169,7 @@ func TestRepliesOfATransaction(t *testing.T) {
 	c := r.reg.NewCredit()
 	r.sent = 1
 	r.box.PutTransaction(&Transaction{Publishes: []Publish{
-		{Message: Reply(text("1"), "/", "a"), Credit: c}, {Message: Reply(text("2"), "/", "nobody"), Credit: c}, {Message: Reply(text("3"), "/", "a"), Credit: c},
+		{Message: text("1"), For: NewAddressee("/", "a"), Credit: c}, {Message: text("2"), For: NewAddressee("/", "nobody"), Credit: c}, {Message: text("3"), For: NewAddressee("/", "a"), Credit: c},
 	}, Ticket: r.told, Seq: 1, Credit: c})
 	r.box.Go(false)
 	r.step()
@@ -203,15 +203,15 @@ func TestRepliesThatMakeNoSense(t *testing.T) {
 		"half an addressee":   {Message: message.Message{Head: bytecodec.AppendBytes(nil, "/")}},
 		"more than there is":  {Message: message.Message{Head: []byte{1, '/', 200, 'a'}}},
 		"beyond all bounds":   {Message: message.Message{Head: bytes.Repeat([]byte{255}, 12)}},
-		"of a transaction":    {Message: Reply(text("x"), "/", "a"), part: 1},
-		"end of one":          {Message: Reply(text("x"), "/", "a"), part: 1 | txCloses},
-		"settlements for one": {Message: Reply(text("x"), "/", "a"), part: 1 | txBare},
+		"of a transaction":    {Message: text("x"), For: NewAddressee("/", "a"), part: 1},
+		"end of one":          {Message: text("x"), For: NewAddressee("/", "a"), part: 1 | txCloses},
+		"settlements for one": {Message: text("x"), For: NewAddressee("/", "a"), part: 1 | txBare},
 	} {
 		r := newReplyRig(t)
 		before := r.reg.home(homeNode).standing().epoch
 		p.Ticket, p.Seq, p.Credit = r.told, 2, r.reg.NewCredit()
 		r.sent = 2
-		good := Publish{Message: Reply(text("good"), "/", "a"), Ticket: r.told, Seq: 1, Credit: p.Credit}
+		good := Publish{Message: text("good"), For: NewAddressee("/", "a"), Ticket: r.told, Seq: 1, Credit: p.Credit}
 		r.box.Publish([]Publish{good, p})
 		r.step()
 		r.settled(t, name)
@@ -223,8 +223,8 @@ func TestRepliesThatMakeNoSense(t *testing.T) {
 // FuzzReplies publishes any bytes to a mailbox, and asks it any question.
 func FuzzReplies(f *testing.F) {
 	f.Add([]byte{}, byte(farPublish))
-	f.Add(Reply(text("body"), "/", "a").Head, byte(farPublish))
-	f.Add(Reply(text("body"), "/", "nobody").Head, byte(farBehind))
+	f.Add(append(NewAddressee("/", "a").head, text("body").Head...), byte(farPublish))
+	f.Add(append(NewAddressee("/", "nobody").head, text("body").Head...), byte(farBehind))
 	for kind := range farAnswer + 2 {
 		f.Add([]byte{0, 1, 1, 1, 1, 1, 1, 1}, byte(kind))
 	}
