@@ -177,3 +177,39 @@ func TestWhatIsNextIsExplained(t *testing.T) {
 	r.settle()
 	r.explains(7, "Waiting for their time: 2 messages. The next one has come back, and is to be tried again; it is ready in 500ms.")
 }
+
+// R625: a leader takes nothing in before the catalog here knows the queue, as nobody knows yet what is to wait: a start may have replayed less of the catalog
+// than of the queue.
+func TestLeaderWaitsForWhatIsToWait(t *testing.T) {
+	x, h := newTrioThatServes(t)
+	defer x.close(t)
+	h.reg.o.Level = func() uint16 { return 2 }
+	do := func(f func()) {
+		done := make(chan struct{})
+		h.group.Do(func() { f(); close(done) })
+		<-done
+	}
+	do(func() {
+		h.stopLeading(0)
+		h.expected = true // as after a start
+		h.startLeading()
+	})
+	told := make(awaited, 1)
+	x.nodes[0].reg.Get(7).Barrier(told, 1) // who asks has found who leads
+	var known bool
+	for range 3 {
+		do(func() { known = h.lead.leads() || len(told) > 0 })
+	}
+	want(t, "takes something in", known, false)
+	def := delaying(durable(7), time.Hour, queue.Settings{})
+	h.reg.mu.Lock()
+	_, err := h.reg.adopt(h, def)
+	h.reg.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	putBodies(x.nodes[0].reg.Get(7), nil, true, body("a", wire.PropertySet{}))
+	<-told
+	x.led(7)
+	do(func() { want(t, "waits", []uint64{uint64(h.m.Ready()), uint64(h.m.Delayed())}, []uint64{0, 1}) })
+}

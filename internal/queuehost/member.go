@@ -143,18 +143,28 @@ func (h *host) startLeading() {
 	h.alert.Or(alertDue)
 	h.reweigh()
 	l.look.Store(true)
-	l.mu.Lock()
-	l.open = true
-	waiting := l.waiting
-	l.waiting = nil
-	for _, s := range waiting {
-		h.handle.put(op{kind: opResume, call: s.ref})
+	if !h.unknown() { // what publishes are to wait for only the catalog knows
+		h.openUp()
 	}
-	l.mu.Unlock()
 	if !planted.Is(planted.LettersUntold) {
 		h.deadAgain()
 	}
 	h.group.Wake()
+}
+
+// unknown reports whether the catalog here has not come to know the queue yet.
+func (h *host) unknown() bool { return h.expected && h.named.Load() == nil }
+
+// openUp has a leader take what comes in.
+func (h *host) openUp() {
+	l := h.lead
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = true
+	for _, s := range l.waiting {
+		h.handle.put(op{kind: opResume, call: s.ref})
+	}
+	l.waiting = nil
 }
 
 // stopLeading ends what only a leader does. The sessions go on with the next one.

@@ -203,6 +203,9 @@ func (h *host) begin(e *replica.Entry, p *pack) {
 	}
 	alerts := h.alert.And(watchedStall)
 	h.unset = h.unset || alerts&alertSettings != 0
+	if alerts&alertSettings != 0 && h.lead != nil && h.lead.serving && !h.unknown() {
+		h.openUp()
+	}
 	if h.unset && !h.configure {
 		h.packSettings(p)
 	}

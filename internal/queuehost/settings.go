@@ -71,7 +71,7 @@ type behind struct {
 
 // holds reports whether a queue has to go on by the settings that it has; then it is looked at again when that is over.
 func (b *behind) holds(h *host) bool {
-	if h.expected && h.named.Load() == nil {
+	if h.unknown() {
 		return true // the catalog does not know it yet; it is looked at when it does
 	}
 	if !b.is.Load() || h.m.Settings() == (queue.Settings{}) && !h.holdsAny() { // it may have just begun
