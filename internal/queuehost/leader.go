@@ -124,7 +124,8 @@ func (h *host) resumed(p *pack, ef *queue.Effect) {
 // are suspect, are not any more, or end.
 func (h *host) packNodes(p *pack) {
 	l := h.lead
-	if !l.look.Swap(false) && h.alert.Load()&alertDue == 0 { // the time of one of them may have come
+	mayBeTime := h.alert.Load()&alertDue != 0 && h.patience() > 0 // of one of them
+	if !l.look.Swap(false) && !mayBeTime {
 		return
 	}
 	now := h.reg.o.Clock.Mono()
